@@ -103,7 +103,7 @@ func TestPolicyThatIsNotUnderstoodHasAnEvent(t *testing.T) {
 	}
 	h.said = slices.DeleteFunc(h.said, func(said string) bool { return strings.HasPrefix(said, "available") })
 	if diff := cmp.Diff([]string{
-		"policy shop/p of-shop BeelinePolicyClosed: NetworkPolicy shop/p: spec.ingress[0] is nonsense; closed is what it may be about: pod shop/web",
+		"policy shop/p of-shop BeelinePolicyClosed: NetworkPolicy shop/p: spec.ingress[0] is nonsense; isolated: pod shop/web",
 	}, h.said); diff != "" {
 		t.Errorf("(-want +said):\n%s", diff)
 	}

@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
 // forgetDetached looks whether the programs are still where this agent has put them. Nothing announces it when
@@ -28,7 +28,7 @@ func (a *Agent) checkAttached(name string, index int) error {
 	if _, isPod := a.endpoints[name]; isPod {
 		return a.datapath.CheckPod(name, index)
 	}
-	if name == device.TunnelName {
+	if name == vxlan.Name {
 		return a.datapath.CheckTunnel(name, index)
 	}
 	return a.datapath.CheckUplink(name, index)

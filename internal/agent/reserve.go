@@ -9,18 +9,18 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/value"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
 // reserved is what the agent has taken from the node's own sockets, so that uninstalling gives back that and no more.
 type reserved struct {
 	// Ports are the range that was asked for, Added the parts of it that nobody had reserved before.
 	Ports value.PortRange   `json:"ports"`
-	Added []device.PortSpan `json:"added"`
+	Added []localport.Range `json:"added"`
 	// Local is the range that ports of sockets were chosen from before, Beside the one that they have been chosen from since. Zero: it
 	// was left alone.
-	Local  device.PortSpan `json:"local"`
-	Beside device.PortSpan `json:"beside"`
+	Local  localport.Range `json:"local"`
+	Beside localport.Range `json:"beside"`
 }
 
 func reservedFile(stateDir string) string { return filepath.Join(stateDir, "reserved-ports.json") }
@@ -71,20 +71,20 @@ func (a *Agent) reservePorts() error {
 		}
 		before = reserved{}
 	}
-	add, err := device.UnreservedPorts(device.PortSpan(now))
+	add, err := localport.Unreserved(localport.Range(now))
 	if err != nil {
 		return err
 	}
-	local, err := device.LocalPorts()
+	local, err := localport.Ephemeral()
 	if err != nil {
 		return err
 	}
-	beside := local.Beside(device.PortSpan(now))
+	beside := local.Outside(localport.Range(now))
 	if len(add) == 0 && beside == local {
 		return nil
 	}
 	// Both are parts of now; what is in both, somebody else has taken off the list meanwhile.
-	taken := reserved{Ports: now, Added: device.JoinSpans(append(before.Added, add...)), Local: before.Local, Beside: before.Beside}
+	taken := reserved{Ports: now, Added: localport.Join(append(before.Added, add...)), Local: before.Local, Beside: before.Beside}
 	if beside != local {
 		taken.Local, taken.Beside = local, beside
 	}
@@ -95,13 +95,13 @@ func (a *Agent) reservePorts() error {
 }
 
 // takePorts reserves the ports of translation, and has those of sockets chosen from `beside` instead of `local`.
-func (a *Agent) takePorts(local, beside device.PortSpan) error {
-	added, err := device.ReservePorts(device.PortSpan(a.config.NATPorts))
+func (a *Agent) takePorts(local, beside localport.Range) error {
+	added, err := localport.Reserve(localport.Range(a.config.NATPorts))
 	if err != nil {
 		return err
 	}
 	if beside != local {
-		if err := device.SetLocalPorts(beside); err != nil {
+		if err := localport.SetEphemeral(beside); err != nil {
 			return err
 		}
 	}
@@ -112,18 +112,18 @@ func (a *Agent) takePorts(local, beside device.PortSpan) error {
 // releasePorts gives back what agents with this state directory have reserved.
 func releasePorts(stateDir string) error {
 	r, err := loadReserved(stateDir)
-	if err != nil || len(r.Added) == 0 && r.Beside == (device.PortSpan{}) {
+	if err != nil || len(r.Added) == 0 && r.Beside == (localport.Range{}) {
 		return err
 	}
-	if err := device.ReleasePorts(r.Added); err != nil {
+	if err := localport.Release(r.Added); err != nil {
 		return err
 	}
-	local, err := device.LocalPorts()
+	local, err := localport.Ephemeral()
 	if err != nil {
 		return err
 	}
 	if local == r.Beside { // else somebody has chosen another one
-		if err := device.SetLocalPorts(r.Local); err != nil {
+		if err := localport.SetEphemeral(r.Local); err != nil {
 			return err
 		}
 	}

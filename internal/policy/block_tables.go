@@ -6,24 +6,24 @@ import (
 	"slices"
 )
 
-// blockTables are the classes of the spaces with their identities, and what Tables have of them.
+// blockTables are the identities of the classes of both partitions, and the Tables made of them.
 type blockTables struct {
-	stale      bool // the spaces have changed since
+	stale      bool // the partitions changed since
 	classes    []*blockClass
 	identities []*numbered[*identity] // of classes
 	blocks     map[netip.Prefix]Identity
-	singles    map[netip.Addr]Identity // also those that are pods
-	// hidden are the singles that are left out of shown for being pods or this node.
+	singles    map[netip.Addr]Identity // pods included
+	// hidden are the singles that are not in shown because they are pods or this node.
 	hidden []netip.Addr
-	both   map[netip.Addr]bool // the same as a set; nil if it is not known
+	both   map[netip.Addr]bool // the same as a set; nil if unknown
 	shown  map[netip.Addr]Identity
-	// own are those of hidden that are this node's, sorted, and whole is blocks with them.
+	// own are the members of hidden that are this node's, sorted; whole is blocks with them.
 	own   []netip.Addr
 	whole map[netip.Prefix]Identity
 }
 
-// takeBlocks finds the identities of addresses in blocks.
-func (c *Compiler) takeBlocks() {
+// collectBlocks finds the identities of addresses in blocks.
+func (c *Compiler) collectBlocks() {
 	b := &c.rules.blocks
 	if b.stale {
 		b.classes, b.identities = nil, nil
@@ -44,7 +44,7 @@ func (c *Compiler) takeBlocks() {
 	}
 }
 
-// fillBlocks makes the tables of blocks, or gives those that there are.
+// fillBlocks makes the tables of blocks or reuses the previous ones.
 func (c *Compiler) fillBlocks(t *Tables) {
 	b := &c.rules.blocks
 	if b.stale {
@@ -77,7 +77,7 @@ func (c *Compiler) fillBlocks(t *Tables) {
 		b.hidden, b.shown, b.both = nil, b.singles, nil
 		b.own, b.whole = nil, b.blocks
 	}
-	hidden := b.hiddenIn(t, c.peers.touched)
+	hidden := b.hiddenIn(t, c.peers.dirty)
 	if !slices.Equal(hidden, b.hidden) {
 		b.hidden, b.shown = hidden, make(map[netip.Addr]Identity, len(b.singles))
 		for addr, identity := range b.singles {
@@ -90,8 +90,9 @@ func (c *Compiler) fillBlocks(t *Tables) {
 	t.Blocks, t.Singles = b.whole, b.shown
 }
 
-// hiddenIn gives the singles that are pods or this node, sorted: of the addresses that are not touched, what it was before.
-func (b *blockTables) hiddenIn(t *Tables, touched map[netip.Addr]bool) []netip.Addr {
+// hiddenIn returns the singles that are pods or this node, sorted. For addresses that are not dirty it reuses the previous
+// result.
+func (b *blockTables) hiddenIn(t *Tables, dirty map[netip.Addr]bool) []netip.Addr {
 	look := func(addr netip.Addr) {
 		_, own := t.Identities[addr]
 		_, pod := t.Peers.Get(addr)
@@ -108,15 +109,15 @@ func (b *blockTables) hiddenIn(t *Tables, touched map[netip.Addr]bool) []netip.A
 			look(addr)
 		}
 	} else {
-		for addr := range touched {
+		for addr := range dirty {
 			look(addr)
 		}
 	}
 	return slices.SortedFunc(maps.Keys(b.both), netip.Addr.Compare)
 }
 
-// showOwn puts the singles that are addresses of this node among the blocks, which alone are asked about who has such an address without
-// being the node.
+// showOwn adds the singles that are addresses of this node to Blocks: a packet with such a source that the node only forwards
+// is looked up there alone.
 func (b *blockTables) showOwn(identities map[netip.Addr]Identity, last map[netip.Prefix]Identity) {
 	var own []netip.Addr
 	for _, addr := range b.hidden {

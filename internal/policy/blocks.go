@@ -6,44 +6,45 @@ import (
 	"slices"
 )
 
-// blockClass is addresses that are in the same lists of blocks.
+// blockClass is a class of addresses that are in the same lists of blocks.
 type blockClass struct {
-	// met are the conditions to be in these lists, sorted by content.
+	// met are the conditions of these lists, sorted by content.
 	met []*condition
 }
 
-// nowhere is the class of addresses that are in no prefix.
-var nowhere = &blockClass{}
+// noBlock is the class of addresses that are in no prefix.
+var noBlock = &blockClass{}
 
-// blockList is a list of blocks of one family that is in force.
+// blockList is an active list of blocks of one family.
 type blockList struct {
 	condition *condition
 	rule      *rule
 }
 
-// space is the addresses of a family, divided into classes.
-type space struct {
-	// places are all prefixes, sorted, parents before what they contain.
-	places []place
+// partition divides the addresses of a family into classes.
+type partition struct {
+	// nodes are all prefixes, sorted, parents before children.
+	nodes []partitionNode
 }
 
-type place struct {
+type partitionNode struct {
 	prefix netip.Prefix
-	parent int32 // index in places; -1 for none
+	parent int32 // index in nodes; -1 for none
 	class  *blockClass
 }
 
-// edge is where addresses come into a block, or into what is excepted from one.
+// edge marks a prefix where addresses enter a block (delta 1) or an exception of one (delta -1).
 type edge struct {
 	prefix netip.Prefix
 	list   int32
 	delta  int32
 }
 
-// divide makes the space that lists, sorted by the contents of their conditions, divide. An address may be in several blocks of a list, and what one of them excepts may be in another.
-func divide(lists []blockList, f family) *space {
+// newPartition makes the partition of lists, which are sorted by the content of their conditions. An address may be in several
+// blocks of a list, and an exception of one block may be inside another.
+func newPartition(lists []blockList, f family) *partition {
 	edges := make([]edge, 0, edgesOf(lists))
-	inside := make([]int32, len(lists)) // how many blocks of a list the sweep is in
+	inside := make([]int32, len(lists)) // how many blocks of each list contain the current prefix
 	for i, l := range lists {
 		for _, peer := range l.rule.blocks {
 			if familyOf(peer.Block.Addr()) != f {
@@ -59,14 +60,14 @@ func divide(lists []blockList, f family) *space {
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return comparePrefixes(a.prefix, b.prefix) })
 
-	s := &space{places: make([]place, 0, len(edges))}
+	s := &partition{nodes: make([]partitionNode, 0, len(edges))}
 	classes := newClasses(lists)
 	type level struct {
-		place int32
-		edges []edge
+		partitionNode int32
+		edges         []edge
 	}
 	var above []level
-	var turned []int32
+	var toggled []int32
 	for len(edges) > 0 {
 		prefix := edges[0].prefix
 		end := 1
@@ -75,33 +76,33 @@ func divide(lists []blockList, f family) *space {
 		}
 		here := edges[:end]
 		edges = edges[end:]
-		for len(above) > 0 && !s.places[above[len(above)-1].place].prefix.Contains(prefix.Addr()) {
+		for len(above) > 0 && !s.nodes[above[len(above)-1].partitionNode].prefix.Contains(prefix.Addr()) {
 			for _, e := range above[len(above)-1].edges {
 				inside[e.list] -= e.delta
 			}
 			above = above[:len(above)-1]
 		}
-		at, class := place{prefix: prefix, parent: -1}, nowhere
+		at, class := partitionNode{prefix: prefix, parent: -1}, noBlock
 		if len(above) > 0 {
-			at.parent = above[len(above)-1].place
-			class = s.places[at.parent].class
+			at.parent = above[len(above)-1].partitionNode
+			class = s.nodes[at.parent].class
 		}
-		turned = turned[:0]
+		toggled = toggled[:0]
 		for _, e := range here {
 			before := inside[e.list] > 0
 			inside[e.list] += e.delta
 			if (inside[e.list] > 0) != before {
-				turned = append(turned, e.list)
+				toggled = append(toggled, e.list)
 			}
 		}
-		at.class = classes.turn(class, turned)
-		above = append(above, level{int32(len(s.places)), here})
-		s.places = append(s.places, at)
+		at.class = classes.toggle(class, toggled)
+		above = append(above, level{int32(len(s.nodes)), here})
+		s.nodes = append(s.nodes, at)
 	}
 	return s
 }
 
-// edgesOf gives about how many edges lists have.
+// edgesOf estimates the number of edges.
 func edgesOf(lists []blockList) (n int) {
 	for _, l := range lists {
 		n += len(l.rule.blocks)
@@ -109,7 +110,7 @@ func edgesOf(lists []blockList) (n int) {
 	return n
 }
 
-// outermost gives the prefixes that no other contains, each once.
+// outermost returns the prefixes that no other one contains, without duplicates.
 func outermost(prefixes []netip.Prefix) []netip.Prefix {
 	if len(prefixes) < 2 {
 		return prefixes
@@ -124,7 +125,7 @@ func outermost(prefixes []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// comparePrefixes sorts prefixes of one family such that each comes before those that it contains.
+// comparePrefixes orders prefixes of one family so that each precedes those that it contains.
 func comparePrefixes(a, b netip.Prefix) int {
 	if n := a.Addr().Compare(b.Addr()); n != 0 {
 		return n
@@ -132,29 +133,29 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return a.Bits() - b.Bits()
 }
 
-// classOf gives the class of an address of the space's family.
-func (s *space) classOf(addr netip.Addr) *blockClass {
-	after, _ := slices.BinarySearchFunc(s.places, addr, func(p place, addr netip.Addr) int {
+// classOf returns the class of an address of the partition's family.
+func (s *partition) classOf(addr netip.Addr) *blockClass {
+	after, _ := slices.BinarySearchFunc(s.nodes, addr, func(p partitionNode, addr netip.Addr) int {
 		if p.prefix.Addr().Compare(addr) <= 0 {
 			return -1
 		}
 		return 1
 	})
-	for i := int32(after) - 1; i >= 0; i = s.places[i].parent {
-		if s.places[i].prefix.Contains(addr) {
-			return s.places[i].class
+	for i := int32(after) - 1; i >= 0; i = s.nodes[i].parent {
+		if s.nodes[i].prefix.Contains(addr) {
+			return s.nodes[i].class
 		}
 	}
-	return nowhere
+	return noBlock
 }
 
-// each calls do with the prefixes that have another class than what they are in.
-func (s *space) each(do func(netip.Prefix, *blockClass)) {
-	for i := range s.places {
-		p := &s.places[i]
-		around := nowhere
+// each calls do with every prefix whose class differs from that of its parent.
+func (s *partition) each(do func(netip.Prefix, *blockClass)) {
+	for i := range s.nodes {
+		p := &s.nodes[i]
+		around := noBlock
 		if p.parent >= 0 {
-			around = s.places[p.parent].class
+			around = s.nodes[p.parent].class
 		}
 		if p.class != around {
 			do(p.prefix, p.class)
@@ -162,18 +163,18 @@ func (s *space) each(do func(netip.Prefix, *blockClass)) {
 	}
 }
 
-// differ gives the prefixes whose addresses may be in another class than in the space before, which may be nil: those that are in one of the two only, or
-// in both with other conditions. No more than outermost ones are given.
-func (s *space) differ(before *space) []netip.Prefix {
+// differ returns the prefixes whose addresses may have another class than in the partition before, which may be nil: those in
+// only one of the two, or with other conditions. Prefixes inside another result are left out.
+func (s *partition) differ(before *partition) []netip.Prefix {
 	was := map[netip.Prefix]*blockClass{}
 	if before != nil {
-		for i := range before.places {
-			was[before.places[i].prefix] = before.places[i].class
+		for i := range before.nodes {
+			was[before.nodes[i].prefix] = before.nodes[i].class
 		}
 	}
 	var all []netip.Prefix
-	for i := range s.places {
-		p := &s.places[i]
+	for i := range s.nodes {
+		p := &s.nodes[i]
 		class, both := was[p.prefix]
 		if !both || !slices.Equal(class.met, p.class.met) {
 			all = append(all, p.prefix)
@@ -186,52 +187,52 @@ func (s *space) differ(before *space) []netip.Prefix {
 	return outermost(all)
 }
 
-// classes keeps one class for each combination of lists.
+// classes holds one class for each combination of lists.
 type classes struct {
 	lists []blockList
 	known map[string]*blockClass
-	// members are the indices of a class's lists, sorted.
+	// members are the indexes of a class's lists, sorted.
 	members map[*blockClass][]int32
-	// beside are the classes that differ from another by one list, as almost all do that are within each other.
-	beside  map[beside]*blockClass
-	scratch []int32
-	key     []byte
+	// neighbourKey caches classes that differ from another by one list, as most nested ones do.
+	neighbourKey map[neighbourKey]*blockClass
+	scratch      []int32
+	key          []byte
 }
 
-type beside struct {
+type neighbourKey struct {
 	class *blockClass
 	list  int32
 }
 
 func newClasses(lists []blockList) *classes {
 	return &classes{
-		lists: lists, known: map[string]*blockClass{"": nowhere},
-		members: map[*blockClass][]int32{nowhere: nil}, beside: map[beside]*blockClass{},
+		lists: lists, known: map[string]*blockClass{"": noBlock},
+		members: map[*blockClass][]int32{noBlock: nil}, neighbourKey: map[neighbourKey]*blockClass{},
 	}
 }
 
-// turn gives the class of addresses that are in those of some lists that another class is not in, and not in those that it is in; a list that is
-// there twice has been turned back.
-func (c *classes) turn(from *blockClass, turned []int32) *blockClass {
-	switch len(turned) {
+// toggle returns the class that differs from another by these lists: in those that it is not in, and out of the others. A list
+// that occurs twice stays.
+func (c *classes) toggle(from *blockClass, toggled []int32) *blockClass {
+	switch len(toggled) {
 	case 0:
 		return from
 	case 1:
-		at := beside{from, turned[0]}
-		class := c.beside[at]
+		at := neighbourKey{from, toggled[0]}
+		class := c.neighbourKey[at]
 		if class == nil {
-			class = c.combine(from, turned)
-			c.beside[at] = class
+			class = c.combine(from, toggled)
+			c.neighbourKey[at] = class
 		}
 		return class
 	}
-	return c.combine(from, turned)
+	return c.combine(from, toggled)
 }
 
-// combine merges the members of a class with others, and leaves out what is there an even number of times.
-func (c *classes) combine(from *blockClass, turned []int32) *blockClass {
+// combine merges the members of a class with others and drops those that occur an even number of times.
+func (c *classes) combine(from *blockClass, toggled []int32) *blockClass {
 	members := append(c.scratch[:0], c.members[from]...)
-	members = append(members, turned...)
+	members = append(members, toggled...)
 	slices.Sort(members)
 	kept := members[:0]
 	for _, m := range members {

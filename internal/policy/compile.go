@@ -10,44 +10,44 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Compiler makes Tables of snapshot after snapshot for one node, and does again only what has changed: a pod that comes, goes or gets
-// other labels costs what it touches, whatever the number of the others (see peers). Policies that select no pod of
-// the node cost nothing but being asked. What it makes is what a new Compiler makes, which has nothing to go by but the snapshot. It is not safe for concurrent use.
+// Compiler makes Tables of one snapshot after the other for one node. It recomputes only what changed: a pod that comes, goes
+// or changes its labels costs what it affects, independent of the number of pods (see peers). Policies that select no pod of
+// the node cost a selector match. The result equals that of a new Compiler. A Compiler is not safe for concurrent use.
 type Compiler struct {
 	node string
 	pass uint64
-	// mark is that of the last peer that was looked at.
+	// mark identifies the last peer that was matched.
 	mark uint64
 	// namespaces are those of the last snapshot, with their labels.
 	namespaces      []*cluster.Namespace
 	namespaceLabels map[string]cluster.Labels
-	// objects are the Pods of the last snapshot, objectsOf, that have the names of pods here.
+	// objects are the Pods of the last snapshot (objectsOf) that have the names of this node's pods.
 	objects   map[cluster.Key]*cluster.Pod
 	objectsOf cluster.List[*cluster.Pod]
 
 	conditions conditions
 	subjects   subjects
-	rules      rulesInForce
-	bounds     bounds
+	rules      activeRules
+	limits     limits
 	peers      peers
 
 	sets      *registry[*set]
-	pods      *registry[*identity] // identities of pods, without the bit
+	pods      *registry[*identity] // identities of pods, without IdentityPod
 	addresses *registry[*identity]
 	portLists *registry[portList]
 	names     *registry[cluster.Key]
 	scratch   scratch
 
-	// used are the identities that somebody has in this pass, and described those that the last Tables have.
+	// used are the identities that some address has in this pass, described those in the last Tables.
 	used      map[*numbered[*identity]]bool
 	described described
 	last      *Tables
 }
 
-// NewCompiler makes a Compiler for the node of that name that has seen nothing.
+// NewCompiler returns an empty Compiler for the node of that name.
 func NewCompiler(node string) *Compiler { return newCompiler(node, hashed) }
 
-// newCompiler makes one with another checksum than usual.
+// newCompiler returns a Compiler with another hash function, for tests of collisions.
 func newCompiler(node string, sum func(content, uint32) uint32) *Compiler {
 	identities := func(c content, nth uint32) uint32 {
 		if n := Identity(sum(c, nth)) &^ IdentityPod; n != IdentityNode {
@@ -56,7 +56,7 @@ func newCompiler(node string, sum func(content, uint32) uint32) *Compiler {
 		return 0
 	}
 	sets := func(c content, nth uint32) uint32 {
-		if n := sum(c, nth); Set(n) != Closed {
+		if n := sum(c, nth); Set(n) != DenyAll {
 			return n
 		}
 		return 0
@@ -70,21 +70,21 @@ func newCompiler(node string, sum func(content, uint32) uint32) *Compiler {
 		portLists:  newRegistry[portList](sum),
 		names:      newRegistry[cluster.Key](sum),
 		last:       &Tables{},
-		bounds:     bounds{entries: entryBounds{pace: entryPace{now: time.Now}}},
+		limits:     limits{entries: entryLimits{backoff: backoff{now: time.Now}}},
 	}
 }
 
-// Compile makes the Tables for a snapshot that has all Namespaces, Pods and NetworkPolicies (see Snapshot.Unknown). Problems are all that
-// are there, sorted by what they are about. Tables depend on nothing but the arguments, whatever was compiled before, unless
-// checksums of 31 bits collide, or a table is full (see Bound): then what was refused stays so until something changes that may have made room,
+// Compile makes the Tables for a snapshot that has all Namespaces, Pods and NetworkPolicies (see Snapshot.Unknown). Problems
+// are complete and sorted by their subject. The result depends only on the arguments, with two exceptions: 31-bit hashes that
+// collide, and full tables (see SetSizes), for which a rejected policy stays rejected until a change may have made capacity,
 // and at least until Postponed.
 func (c *Compiler) Compile(snapshot *cluster.Snapshot, local Local) (*Tables, []Problem) {
-	pace := &c.bounds.entries.pace
-	begin := pace.now()
-	pace.looking = false
+	backoff := &c.limits.entries.backoff
+	begin := backoff.now()
+	backoff.searching = false
 	c.reconsider(snapshot, &local)
 	tables, problems := c.fitEntries(snapshot, &local, func() (*Tables, []Problem) { return c.compile(snapshot, local) })
-	pace.found(snapshot.NetworkPolicies, c.bounds.entries.refused, begin)
+	backoff.found(snapshot.NetworkPolicies, c.limits.entries.rejected, begin)
 	return tables, problems
 }
 
@@ -97,25 +97,25 @@ func (c *Compiler) compile(snapshot *cluster.Snapshot, local Local) (*Tables, []
 	c.used = map[*numbered[*identity]]bool{}
 	c.prune()
 
-	world := c.newWorld(snapshot, &local)
+	passInput := c.newInput(snapshot, &local)
 	tables := &Tables{}
-	problems := c.takeBounded(world)
-	c.takeRules()
+	problems := c.collectLimited(passInput)
+	c.collectRules()
 	if len(c.subjects.found) > 0 {
-		problems = append(problems, c.takePeers(world)...)
-		c.takeBlocks()
+		problems = append(problems, c.collectPeers(passInput)...)
+		c.collectBlocks()
 	} else {
-		c.rules.forget()
-		c.forgetPeers()
+		c.rules.reset()
+		c.resetPeers()
 	}
 	c.entries()
 
-	c.sets.give()
-	c.pods.give()
-	c.addresses.give()
-	c.portLists.give()
-	c.fill(tables, world)
-	c.peers.rest()
+	c.sets.assign()
+	c.pods.assign()
+	c.addresses.assign()
+	c.portLists.assign()
+	c.fill(tables, passInput)
+	c.peers.releaseScratch()
 	c.sets.sweep()
 	c.pods.sweep()
 	c.addresses.sweep()
@@ -125,7 +125,7 @@ func (c *Compiler) compile(snapshot *cluster.Snapshot, local Local) (*Tables, []
 	return tables, problems
 }
 
-// use notes that somebody has an identity.
+// use marks an identity as used in this pass.
 func (c *Compiler) use(i *numbered[*identity]) *numbered[*identity] {
 	if i.value.pod {
 		i = c.pods.use(i)
@@ -136,7 +136,7 @@ func (c *Compiler) use(i *numbered[*identity]) *numbered[*identity] {
 	return i
 }
 
-// identity gives the identity with some properties. met is sorted by content.
+// identity returns the identity with these properties. met is sorted by content.
 func (c *Compiler) identity(pod bool, met []*condition, ports []containerPort) *numbered[*identity] {
 	i := &identity{pod: pod, met: met, ports: ports}
 	of := c.addresses
@@ -146,5 +146,5 @@ func (c *Compiler) identity(pod bool, met []*condition, ports []containerPort) *
 	return c.use(of.get(i.content(), func() *identity { return i }))
 }
 
-// compareNumbered sorts objects by content.
+// compareNumbered orders objects by content.
 func compareNumbered[T any](a, b *numbered[T]) int { return bytes.Compare(a.content[:], b.content[:]) }

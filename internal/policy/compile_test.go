@@ -1,6 +1,8 @@
 package policy
 
-import "testing"
+import (
+	"testing"
+)
 
 // What the documentation of the API says of whom a NetworkPolicy is for, and of what it is about.
 //
@@ -110,6 +112,152 @@ podSelector: {matchLabels: {app: teller}}`,
 				web < 192.168.60.11 TCP/80: yes
 				web > 192.168.60.11 UDP/53: yes
 				web < 192.168.60.12 TCP/80: no`,
+		},
+	})
+}
+
+// Peers: who they are.
+func TestPeers(t *testing.T) {
+	ingressFrom := func(peers string) string {
+		return "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [" + peers + "]}]}"
+	}
+	runCases(t, []testCase{
+		{
+			name:     "podSelector: pods of the policy's namespace",
+			policies: ingressFrom(`{podSelector: {matchLabels: {app: client}}}`),
+			want: `
+				web < client TCP/80: a
+				web < bank/client TCP/80: no
+				web < db TCP/80: no
+				web/6 < client/6 TCP/80: a
+				web/6 < bank/client/6 TCP/80: no
+				web < 203.0.113.1 TCP/80: no`,
+		},
+		{
+			name:     "an empty podSelector: all pods of the policy's namespace, and of no other",
+			policies: ingressFrom(`{podSelector: {}}`),
+			want: `
+				web < client TCP/80: a
+				web < db TCP/80: a
+				web < bank/client TCP/80: no
+				web < 203.0.113.1 TCP/80: no`,
+		},
+		{
+			name:     "namespaceSelector: all pods of namespaces",
+			policies: ingressFrom(`{namespaceSelector: {matchLabels: {team: money}}}`),
+			want: `
+				web < client TCP/80: no
+				web < bank/client TCP/80: a
+				web < bank/teller TCP/80: a
+				web < 203.0.113.1 TCP/80: no`,
+		},
+		{
+			name:     "an empty namespaceSelector: all pods of all namespaces, and nobody else",
+			policies: ingressFrom(`{namespaceSelector: {}}`),
+			want: `
+				web < client TCP/80: a
+				web < bank/client TCP/80: a
+				web/6 < bank/client/6 TCP/80: a
+				web < 203.0.113.1 TCP/80: no
+				web < 192.168.60.12 TCP/80: no
+				web < 10.1.2.9 TCP/80: no`,
+		},
+		{
+			name:     "both in one peer: such pods in such namespaces",
+			policies: ingressFrom(`{namespaceSelector: {matchLabels: {team: money}}, podSelector: {matchLabels: {app: client}}}`),
+			want: `
+				web < client TCP/80: no
+				web < bank/client TCP/80: a
+				web < bank/teller TCP/80: no`,
+		},
+		{
+			name:     "both as two peers: either",
+			policies: ingressFrom(`{namespaceSelector: {matchLabels: {team: money}}}, {podSelector: {matchLabels: {app: client}}}`),
+			want: `
+				web < client TCP/80: a
+				web < bank/client TCP/80: a
+				web < bank/teller TCP/80: a
+				web < db TCP/80: no`,
+		},
+		{
+			name:     "an empty namespaceSelector with a podSelector: such pods wherever",
+			policies: ingressFrom(`{namespaceSelector: {}, podSelector: {matchLabels: {app: client}}}`),
+			want: `
+				web < client TCP/80: a
+				web < bank/client TCP/80: a
+				web < bank/teller TCP/80: no`,
+		},
+		{
+			name:     "the namespace's name is a label that every namespace has",
+			policies: ingressFrom(`{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: bank}}}`),
+			want: `
+				web < bank/client TCP/80: a
+				web < client TCP/80: no`,
+		},
+		{
+			name:     "a namespace without object has its name too",
+			policies: ingressFrom(`{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: lost}}}`),
+			more: `
+kind: Pod
+metadata: {namespace: lost, name: p}
+status: {podIPs: [{ip: 10.1.2.20}]}`,
+			want: `
+				web < lost/p TCP/80: a
+				web < client TCP/80: no`,
+		},
+		{
+			name:     "matchExpressions: In",
+			policies: ingressFrom(`{namespaceSelector: {}, podSelector: {matchExpressions: [{key: app, operator: In, values: [db, teller, db]}]}}`),
+			want: `
+				web < db TCP/80: a
+				web < bank/teller TCP/80: a
+				web < client TCP/80: no`,
+		},
+		{
+			name:     "matchExpressions: NotIn is met without the label too",
+			policies: ingressFrom(`{namespaceSelector: {}, podSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [back]}]}}`),
+			want: `
+				web < db TCP/80: no
+				web < client TCP/80: a
+				web < 203.0.113.1 TCP/80: no`,
+		},
+		{
+			name:     "matchExpressions: Exists",
+			policies: ingressFrom(`{namespaceSelector: {}, podSelector: {matchExpressions: [{key: role, operator: Exists}]}}`),
+			want: `
+				web < bank/client TCP/80: a
+				web < client TCP/80: no`,
+		},
+		{
+			name:     "matchExpressions: DoesNotExist",
+			policies: ingressFrom(`{namespaceSelector: {}, podSelector: {matchExpressions: [{key: role, operator: DoesNotExist}]}}`),
+			want: `
+				web < bank/client TCP/80: no
+				web < client TCP/80: a`,
+		},
+		{
+			name:     "all requirements have to be met",
+			policies: ingressFrom(`{namespaceSelector: {matchExpressions: [{key: level, operator: In, values: [low, high]}]}, podSelector: {matchLabels: {app: client}, matchExpressions: [{key: role, operator: Exists}]}}`),
+			want: `
+				web < bank/client TCP/80: a
+				web < client TCP/80: no`,
+		},
+		{
+			name:     "selectors never select pods in their node's network, nor pods that have ended",
+			policies: ingressFrom(`{podSelector: {matchLabels: {app: client}}}`),
+			want: `
+				web < 192.168.60.12 TCP/80: no
+				web < 10.1.2.9 TCP/80: no`,
+		},
+		{
+			name:     "egress goes by the same selectors",
+			policies: `{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: db}}}, {namespaceSelector: {matchLabels: {team: money}}}]}]}`,
+			want: `
+				web > db TCP/80: a
+				web > bank/teller TCP/80: a
+				web > client TCP/80: no
+				web > 203.0.113.1 TCP/80: no
+				web < client TCP/80: yes`,
 		},
 	})
 }

@@ -6,35 +6,35 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// condition is something that rules ask of a peer. There is one for each content, whatever the number of rules that have it.
+// condition is a property of peers that rules match. There is one for each content, shared by all rules.
 type condition struct {
 	content content
 	// selector is nil for lists of blocks.
 	selector *selector
-	// sets are those in force with rules that ask for it.
+	// sets are the active ones with rules that match it.
 	sets []*numbered[*set]
-	// mark is that of the last peer that was found to meet it: see Compiler.mark.
+	// mark is that of the last peer that met it: see Compiler.mark.
 	mark uint64
 }
 
-// selector chooses pods.
+// selector selects pods.
 type selector struct {
 	scope *scope
 	pods  []cluster.Requirement // canonical
 }
 
-// scope is the namespaces that a selector is about: one by its name, or those with some labels.
+// scope is the namespaces of a selector: one by its name, or those with some labels.
 type scope struct {
 	content    content
 	namespace  string
 	namespaces []cluster.Requirement // canonical; if namespace is empty
 }
 
-// conditions finds the conditions that there are.
+// conditions holds one condition for each content.
 type conditions struct {
 	all    map[content]*condition
 	scopes map[content]*scope
-	bound  int // of all, above which those that are not used are dropped
+	bound  int // size of all above which prune drops unused ones
 }
 
 func compareConditions(a, b *condition) int { return bytes.Compare(a.content[:], b.content[:]) }
@@ -68,7 +68,7 @@ func (c *conditions) scope(namespace string, namespaces *cluster.Selector) *scop
 	return s
 }
 
-// list is the condition to be in the blocks of a rule with such ports.
+// list returns the condition to be in the blocks of a rule with these ports.
 func (c *conditions) list(ports content, number int) *condition {
 	d := newDigest("blocks")
 	d.bytes(ports[:])
@@ -84,7 +84,7 @@ func (c *conditions) condition(of condition) *condition {
 	return &of
 }
 
-// prune drops the conditions that nothing refers to, once they may be most.
+// prune drops unreferenced conditions once all has grown to bound.
 func (c *Compiler) prune() {
 	if len(c.conditions.all) < c.conditions.bound {
 		return
@@ -117,5 +117,5 @@ func (c *Compiler) prune() {
 	c.conditions.bound = 2*len(kept) + leastConditions
 }
 
-// leastConditions is how many conditions there may be before prune looks for those that are not used.
+// leastConditions is the smallest bound.
 const leastConditions = 1 << 10

@@ -5,34 +5,34 @@ import (
 	"slices"
 )
 
-// entries makes what the sets in force say of everybody who is there, and counts it. Of what is far too much for the table a part is enough to
-// find who asks for it. The part goes by the contents of identities, and not by what was compiled before.
+// entries makes and counts what the active sets allow every identity. Far above the limit, a part of the identities is enough
+// to find the namespace that causes it; the part depends on the content of identities, not on previous passes.
 func (c *Compiler) entries() {
-	b := &c.bounds.entries
+	b := &c.limits.entries
 	b.counted, b.part = c.defaultEntries(), nil
 	for i := range c.used {
 		c.entriesOf(i.value)
-		if b.counted += len(i.value.entries); c.bounds.farTooMany() {
+		if b.counted += len(i.value.entries); c.limits.farOverLimit() {
 			c.entriesInPart()
 			return
 		}
 	}
 }
 
-// entriesInPart makes entries for one identity after the other until there are far too many.
+// entriesInPart makes entries for one identity after the other until they are far over the limit.
 func (c *Compiler) entriesInPart() {
-	b := &c.bounds.entries
+	b := &c.limits.entries
 	b.counted, b.part = c.defaultEntries(), map[*numbered[*identity]]bool{}
 	for _, i := range slices.SortedFunc(maps.Keys(c.used), compareNumbered[*identity]) {
 		c.entriesOf(i.value)
 		b.part[i] = true
-		if b.counted += len(i.value.entries); c.bounds.farTooMany() {
+		if b.counted += len(i.value.entries); c.limits.farOverLimit() {
 			return
 		}
 	}
 }
 
-// defaultEntries makes what sets say of those of whom nothing is known, and counts it.
+// defaultEntries makes and counts what sets allow unknown identities and unknown pods.
 func (c *Compiler) defaultEntries() (count int) {
 	for _, s := range c.rules.sets {
 		c.defaults(s.value)
@@ -41,7 +41,7 @@ func (c *Compiler) defaultEntries() (count int) {
 	return count
 }
 
-// defaultEntries is how many entries a set needs for those of whom nothing is known.
+// defaultEntries is how many entries a set needs for unknown identities and unknown pods.
 func (s *set) defaultEntries() (count int) {
 	if len(s.unknown.value) > 0 {
 		count++
@@ -52,7 +52,7 @@ func (s *set) defaultEntries() (count int) {
 	return count
 }
 
-// defaults makes what a set allows those of whom nothing is known.
+// defaults makes what a set allows unknown identities and unknown pods.
 func (c *Compiler) defaults(s *set) {
 	if s.unknown == nil {
 		c.mark++
@@ -63,7 +63,7 @@ func (c *Compiler) defaults(s *set) {
 	s.unknown, s.pods = c.portLists.use(s.unknown), c.portLists.use(s.pods)
 }
 
-// entriesOf makes what the sets in force say of an identity. Only those have something to say whose rules ask for what it has.
+// entriesOf makes what the active sets allow an identity. Only sets whose rules match a property of it have an entry.
 func (c *Compiler) entriesOf(i *identity) {
 	known, generation := i.generation, c.rules.generation
 	if known != generation {
@@ -86,11 +86,11 @@ func (c *Compiler) entriesOf(i *identity) {
 			return
 		}
 		s.value.seen = c.mark
-		usual := s.value.unknown
+		plain := s.value.unknown
 		if i.pod {
-			usual = s.value.pods
+			plain = s.value.pods
 		}
-		if ports := s.value.allowed(&of, c.portLists, &c.scratch); ports.content != usual.content {
+		if ports := s.value.allowed(&of, c.portLists, &c.scratch); ports.content != plain.content {
 			i.entries = append(i.entries, entry{s, ports})
 		}
 	}
@@ -100,24 +100,24 @@ func (c *Compiler) entriesOf(i *identity) {
 		}
 	}
 	for _, p := range i.ports {
-		for _, s := range c.rules.asked[p.namedPort] {
+		for _, s := range c.rules.requested[p.namedPort] {
 			ask(s)
 		}
 	}
 }
 
-// described is what the policies of the last Tables are about: identities, under the sets of a generation of rules.
+// described are the identities in the policies of the last Tables, for the sets of one generation.
 type described struct {
 	generation uint64
 	identities map[*numbered[*identity]]bool
 }
 
-// fillPolicies makes the table of policies out of the one before, since most of it stays. It returns false if all of it does.
+// fillPolicies makes the table of policies from the previous one, because most of it stays. It returns false if all of it does.
 func (c *Compiler) fillPolicies(t *Tables) bool {
 	before, generation := c.described, c.rules.generation
 	c.described = described{generation, c.used}
 	table := policiesCopy{of: c.last.Policies}
-	// The table has what sets say that have been in force for longer than since.
+	// The table has the entries of sets that have been active for longer than since.
 	var since uint64
 	switch generation {
 	case before.generation:
@@ -160,7 +160,7 @@ func (c *Compiler) fillPolicies(t *Tables) bool {
 	return table.own
 }
 
-// policiesCopy is a table of policies that becomes a copy of its own with the first change.
+// policiesCopy is a table of policies that is copied on the first write.
 type policiesCopy struct {
 	of  map[Peer]Ports
 	own bool
@@ -179,7 +179,7 @@ func (p *policiesCopy) change() map[Peer]Ports {
 func (p *policiesCopy) set(peer Peer, ports Ports) { p.change()[peer] = ports }
 func (p *policiesCopy) delete(peer Peer)           { delete(p.change(), peer) }
 
-// keep deletes what other sets say.
+// keep deletes the entries of all other sets.
 func (p *policiesCopy) keep(sets []*numbered[*set]) {
 	numbers := make(map[Set]bool, len(sets))
 	for _, s := range sets {

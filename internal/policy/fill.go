@@ -8,11 +8,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// fill makes Tables of what has numbers now.
-func (c *Compiler) fill(t *Tables, w *world) {
+// fill makes Tables; all objects have their numbers.
+func (c *Compiler) fill(t *Tables, w *passInput) {
 	t.Pods, t.Selected = c.subjects.tables()
 	t.Identities = make(map[netip.Addr]Identity, len(w.own))
-	// Also while no pod is governed: one that is closed before an agent knows more is to be reached by its node.
+	// Also without selected pods: a node must reach a pod that is isolated until its policies are compiled.
 	for addr := range w.own {
 		t.Identities[addr] = IdentityNode
 	}
@@ -21,8 +21,8 @@ func (c *Compiler) fill(t *Tables, w *world) {
 	}
 	t.Pods, t.Selected = share(c.last.Pods, t.Pods), shareSelected(c.last.Selected, t.Selected)
 	t.Identities = share(c.last.Identities, t.Identities)
-	if c.bounds.overfull() {
-		t.Policies, t.Ports, t.Names = c.last.Policies, c.last.Ports, c.last.Names // the pass is made again
+	if c.limits.overLimit() {
+		t.Policies, t.Ports, t.Names = c.last.Policies, c.last.Ports, c.last.Names // the pass is repeated
 	} else if c.fillPolicies(t) {
 		c.fillPorts(t)
 	} else {
@@ -31,7 +31,7 @@ func (c *Compiler) fill(t *Tables, w *world) {
 	c.fillBlocks(t)
 }
 
-// fillPorts makes the tables of ports: the lists that this pass has used.
+// fillPorts makes the tables of ports from the lists that this pass used.
 func (c *Compiler) fillPorts(t *Tables) {
 	c.names.begin()
 	t.Ports, t.Names = map[PortPrefix]Policy{}, map[Policy]cluster.Key{}
@@ -50,7 +50,7 @@ func (c *Compiler) fillPorts(t *Tables) {
 			}
 		}
 	}
-	c.names.give()
+	c.names.assign()
 	for key, name := range named {
 		t.Names[Policy(name.number)] = key
 	}
@@ -65,7 +65,7 @@ func (c *Compiler) fillPorts(t *Tables) {
 	t.Ports, t.Names = share(c.last.Ports, t.Ports), share(c.last.Names, t.Names)
 }
 
-// portsNumber gives the number of a list; the empty one has none.
+// portsNumber returns the number of a list; the empty one has 0.
 func portsNumber(list *numbered[portList]) Ports {
 	if len(list.value) == 0 {
 		return 0
@@ -73,7 +73,7 @@ func portsNumber(list *numbered[portList]) Ports {
 	return Ports(list.number)
 }
 
-// share gives the map of before if it is as the one now.
+// share returns before if both maps are equal, so that callers can compare maps by identity.
 func share[K, V comparable](before, now map[K]V) map[K]V {
 	if before != nil && maps.Equal(before, now) {
 		return before

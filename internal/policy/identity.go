@@ -8,28 +8,28 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// identity is all that policies can tell of the peers with one number.
+// identity is a set of peers that all rules treat alike.
 type identity struct {
 	pod bool
 	// met are the conditions that they meet, sorted by content.
 	met []*condition
-	// ports are those that rules for egress ask for by name.
+	// ports are their named ports that egress rules request.
 	ports []containerPort
-	// entries are the sets with something to say of them, sorted by the sets' contents; made for one generation of rules.
+	// entries are the sets with an entry for the identity, sorted by the sets' content, for one generation of rules.
 	entries    []entry
 	generation uint64
 }
 
-// entry is what a set allows an identity. ports is nil if that is what it would be allowed anyway.
+// entry is what a set allows an identity. ports is nil if the set's default allows the same.
 type entry struct {
 	set   *numbered[*set]
 	ports *numbered[portList]
 }
 
-// bare tells whether nothing is known but whether it is a pod.
+// bare reports whether nothing is known except whether it is a pod.
 func (i *identity) bare() bool { return len(i.met) == 0 && len(i.ports) == 0 }
 
-// numberOf gives the number of an identity as Tables have it.
+// numberOf returns the number of an identity in Tables.
 func numberOf(i *numbered[*identity]) Identity {
 	switch {
 	case i.value.bare() && i.value.pod:
@@ -64,15 +64,15 @@ func comparePorts(a, b containerPort) int {
 	return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.number, b.number))
 }
 
-// portsOf gives the numbers of those of a pod's named ports whose names are asked for, in a fixed order.
-func portsOf(named []cluster.ContainerPort, asked map[namedPort][]*numbered[*set]) []containerPort {
-	if len(asked) == 0 {
+// portsOf returns the numbers of a pod's named ports that rules request, sorted.
+func portsOf(named []cluster.ContainerPort, requested map[namedPort][]*numbered[*set]) []containerPort {
+	if len(requested) == 0 {
 		return nil
 	}
 	var ports []containerPort
 	for _, p := range named {
 		name := namedPort{p.Name, p.Protocol}
-		if len(asked[name]) > 0 {
+		if len(requested[name]) > 0 {
 			ports = append(ports, containerPort{name, p.Number})
 		}
 	}

@@ -13,12 +13,12 @@ import (
 
 // chaos is a randomWorld whose pods claim each other's addresses and those of the node, which itself knows of pods and of addresses what the
 // cluster has not told of, or tells otherwise.
-type chaos struct {
-	*randomWorld
+type conflictingCluster struct {
+	*randomCluster
 	local Local
 }
 
-func (w *chaos) change() {
+func (w *conflictingCluster) change() {
 	key := cluster.Key{Namespace: w.of("p", "q", "r"), Name: w.of("0", "1", "2", "3")}
 	switch w.IntN(8) {
 	case 0: // a Pod claims what another has
@@ -44,7 +44,7 @@ func (w *chaos) change() {
 	case 6:
 		w.local.Unlabelled = !w.local.Unlabelled
 	default:
-		w.randomWorld.change()
+		w.randomCluster.change()
 	}
 }
 
@@ -52,7 +52,7 @@ func (w *chaos) change() {
 // complaints; and what has not changed is the same map.
 func TestIncrementalIsTheReference(t *testing.T) {
 	for seed := range uint64(16) {
-		w := &chaos{randomWorld: newRandomWorld(seed)}
+		w := &conflictingCluster{randomCluster: newRandomCluster(seed)}
 		c := NewCompiler("n1")
 		var before *Tables
 		var snapshot *cluster.Snapshot
@@ -104,19 +104,19 @@ func consistent(t *testing.T, c *Compiler, seed uint64) {
 			t.Fatalf("seed %d: an identity has %d addresses, and is counted for %d", seed, n, c.peers.counts[i])
 		}
 	}
-	for _, sorts := range c.peers.sorts {
-		for _, s := range sorts {
+	for _, groups := range c.peers.groups {
+		for _, s := range groups {
 			pods += s.pods
 		}
 	}
-	claims := 0
+	ownsAddresses := 0
 	for p := range c.peers.pods.All() {
-		if c.claims(p) {
-			claims++
+		if c.ownsAddresses(p) {
+			ownsAddresses++
 		}
 	}
-	if pods != claims {
-		t.Fatalf("seed %d: %d pods are of some sort, want %d", seed, pods, claims)
+	if pods != ownsAddresses {
+		t.Fatalf("seed %d: %d pods are of some sort, want %d", seed, pods, ownsAddresses)
 	}
 }
 
@@ -165,8 +165,8 @@ func TestChangeCostsWhatItTouches(t *testing.T) {
 			groups++
 		}
 	}
-	if len(c.peers.touched) != 1 || len(c.peers.changes) != 1 || others != 1 || groups != 1 {
-		t.Errorf("%d addresses are looked at, %d changed, in %d parts of %d groups; want one of each", len(c.peers.touched), len(c.peers.changes), others, groups)
+	if len(c.peers.dirty) != 1 || len(c.peers.changes) != 1 || others != 1 || groups != 1 {
+		t.Errorf("%d addresses are looked at, %d changed, in %d parts of %d groups; want one of each", len(c.peers.dirty), len(c.peers.changes), others, groups)
 	}
 }
 

@@ -1,11 +1,10 @@
 package policy
 
-// What is in this file is the reference for tests, of this package and of others: what the tables say, as bpf/lib/policy/policy.h finds it in
-// the maps. Nothing that runs on a node asks it.
+// This file is the reference for tests of several packages: the lookups of bpf/lib/policy in Tables. No product code uses it.
 
 import "net/netip"
 
-// Identity gives who is behind an address.
+// Identity returns the identity of an address.
 func (t *Tables) Identity(addr netip.Addr) Identity {
 	if i, known := t.Identities[addr]; known {
 		return i
@@ -19,7 +18,7 @@ func (t *Tables) Identity(addr netip.Addr) Identity {
 	return t.block(addr)
 }
 
-// block gives who is behind an address by Blocks alone.
+// block returns the identity of an address by Blocks alone.
 func (t *Tables) block(addr netip.Addr) Identity {
 	for bits := addr.BitLen(); bits >= 0; bits-- {
 		prefix, err := addr.Prefix(bits)
@@ -33,9 +32,9 @@ func (t *Tables) block(addr netip.Addr) Identity {
 	return IdentityUnknown
 }
 
-// Verdict judges as the datapath does: may a pod with these sets have traffic in a direction with an address? port is the
-// destination's; 0 for protocols without ports, which only rules allow that name no port. by is the NetworkPolicy that allows it: none if
-// it needs none.
+// Verdict evaluates traffic between a pod with these sets and an address, as the datapath does. port is the destination's, in
+// host byte order; 0 for protocols without ports, which match only rules without ports. by is the NetworkPolicy that allows it;
+// 0 if none is needed.
 func (t *Tables) Verdict(subject Sets, direction Direction, with netip.Addr, protocol uint8, port uint16) (allowed bool, by Policy) {
 	identity := t.Identity(with)
 	if identity == IdentityNode {
@@ -44,8 +43,8 @@ func (t *Tables) Verdict(subject Sets, direction Direction, with netip.Addr, pro
 	return t.verdict(subject.in(direction), identity, protocol, port)
 }
 
-// VerdictMasqueraded is Verdict for ingress from somebody who bears an address of this node without being the node: whoever the node
-// forwards and masquerades.
+// VerdictMasqueraded is Verdict for ingress from an address of this node that another sender has: the node forwards and
+// masquerades for it.
 func (t *Tables) VerdictMasqueraded(subject Sets, from netip.Addr, protocol uint8, port uint16) (allowed bool, by Policy) {
 	return t.verdict(subject.Ingress, t.block(from), protocol, port)
 }
@@ -61,7 +60,7 @@ func (t *Tables) verdict(set Set, identity Identity, protocol uint8, port uint16
 	switch set {
 	case NotIsolated:
 		return true, 0
-	case Closed:
+	case DenyAll:
 		return false, 0
 	}
 	ports, known := t.Policies[Peer{set, identity}]

@@ -12,15 +12,15 @@ import (
 type grant struct {
 	policy   cluster.Key
 	protocol cluster.Protocol // 0: every protocol
-	// first and last are the range of ports.
+	// first and last are the range of ports, in host byte order.
 	first, last uint16
 }
 
-// allPorts tells whether all ports of the protocol are allowed, also those that no rule can name, as 0.
+// allPorts reports whether all ports of the protocol are allowed, also 0, which no rule can name.
 func (g *grant) allPorts() bool { return g.first == 0 && g.last == 0xffff }
 
-// inOrder sorts grants in place, by protocol and policy, and leaves out those that are there twice.
-func inOrder(grants []grant) []grant {
+// sortGrants sorts grants in place, by protocol and policy, and removes duplicates.
+func sortGrants(grants []grant) []grant {
 	slices.SortFunc(grants, func(a, b grant) int {
 		return cmp.Or(cmp.Compare(a.protocol, b.protocol), a.policy.Compare(b.policy), cmp.Compare(a.first, b.first), cmp.Compare(a.last, b.last))
 	})
@@ -33,16 +33,16 @@ type portEntry struct {
 	policy cluster.Key
 }
 
-// portList is what a set allows somebody: entries sorted by their prefixes. Of NetworkPolicies that allow the same port, the first by name
-// is the one that is told of.
+// portList is what a set allows a peer: entries sorted by prefix. If several NetworkPolicies allow a port, the entry names the
+// first.
 type portList []portEntry
 
-// merge makes the list of what all grants allow together. Longer prefixes go before shorter ones, so what is told of a policy that
-// allows every port of a protocol, or every protocol, is cut into by those alone that come before it.
+// merge makes the list of what all grants allow together. Longer prefixes take precedence, so a policy that allows every port
+// of a protocol, or every protocol, is overridden only by policies that come before it.
 func merge(grants []grant) portList {
-	grants = inOrder(grants)
+	grants = sortGrants(grants)
 	var list portList
-	var ground *cluster.Key // what holds for all that nothing before it is about
+	var anyProtocol *cluster.Key // allows every protocol; only policies before it override it
 	for len(grants) > 0 {
 		protocol := grants[0].protocol
 		end := 1
@@ -52,35 +52,35 @@ func merge(grants []grant) portList {
 		of := grants[:end]
 		grants = grants[end:]
 		if protocol == 0 {
-			ground = &of[0].policy
+			anyProtocol = &of[0].policy
 			list = append(list, portEntry{policy: of[0].policy})
 			continue
 		}
-		list = appendPorts(list, of, ground)
+		list = appendPorts(list, of, anyProtocol)
 	}
 	return list
 }
 
-// stretch is a range of ports with the policy that is told of.
-type stretch struct {
+// portRange is a range of ports with the policy to report.
+type portRange struct {
 	first, last uint16
 	policy      cluster.Key
 }
 
-// appendPorts adds what grants of one protocol, sorted by policy, allow where ground does not already do so first.
-func appendPorts(list portList, grants []grant, ground *cluster.Key) portList {
-	var taken []stretch // sorted, apart from each other
+// appendPorts adds what grants of one protocol, sorted by policy, allow unless anyProtocol's policy comes first.
+func appendPorts(list portList, grants []grant, anyProtocol *cluster.Key) portList {
+	var taken []portRange // sorted, disjoint
 	for i := range grants {
 		g := &grants[i]
-		if ground != nil && ground.Compare(g.policy) <= 0 {
+		if anyProtocol != nil && anyProtocol.Compare(g.policy) <= 0 {
 			break
 		}
 		if g.allPorts() {
 			list = append(list, portEntry{PortPrefix{Bits: 8, Protocol: uint8(g.protocol)}, g.policy})
-			// The rest is told of this one, but for other grants of the same policy, which change nothing.
+			// All other ports report this policy; further grants of the same policy change nothing.
 			break
 		}
-		taken = take(taken, stretch{g.first, g.last, g.policy})
+		taken = take(taken, portRange{g.first, g.last, g.policy})
 	}
 	for i := 0; i < len(taken); {
 		whole := taken[i]
@@ -92,17 +92,17 @@ func appendPorts(list portList, grants []grant, ground *cluster.Key) portList {
 	return list
 }
 
-// take adds what is not taken yet of a stretch.
-func take(taken []stretch, s stretch) []stretch {
-	at, _ := slices.BinarySearchFunc(taken, s.first, func(t stretch, first uint16) int { return cmp.Compare(t.last, first) })
+// take adds the parts of a range that are not taken yet.
+func take(taken []portRange, s portRange) []portRange {
+	at, _ := slices.BinarySearchFunc(taken, s.first, func(t portRange, first uint16) int { return cmp.Compare(t.last, first) })
 	// taken[at] is the first that ends at s.first or behind it.
 	first := uint32(s.first)
 	for first <= uint32(s.last) {
 		if at == len(taken) || uint32(taken[at].first) > uint32(s.last) {
-			return slices.Insert(taken, at, stretch{uint16(first), s.last, s.policy})
+			return slices.Insert(taken, at, portRange{uint16(first), s.last, s.policy})
 		}
 		if uint32(taken[at].first) > first {
-			taken = slices.Insert(taken, at, stretch{uint16(first), taken[at].first - 1, s.policy})
+			taken = slices.Insert(taken, at, portRange{uint16(first), taken[at].first - 1, s.policy})
 			at++
 		}
 		first = uint32(taken[at].last) + 1
@@ -111,8 +111,8 @@ func take(taken []stretch, s stretch) []stretch {
 	return taken
 }
 
-// appendRange cuts a range into prefixes, at most 30.
-func appendRange(list portList, protocol uint8, s stretch) portList {
+// appendRange splits a range into at most 30 prefixes.
+func appendRange(list portList, protocol uint8, s portRange) portList {
 	for first := uint32(s.first); first <= uint32(s.last); {
 		size := uint32(1) << 16
 		if first != 0 {
@@ -150,4 +150,67 @@ func (d *digest) named(all []namedPort) {
 		d.text(n.name)
 		d.number(uint64(n.protocol))
 	}
+}
+
+// coverage is what rules that match every peer allow. Each port reports the first policy that allows it, as in merge.
+type coverage struct {
+	anyProtocol *cluster.Key // allows every protocol
+	taken       map[cluster.Protocol][]portRange
+}
+
+// dropCovered removes the rules, and the names of ports, that add nothing to the rules that match every peer. Their conditions
+// would split identities that all rules treat alike.
+func dropCovered(rules []*setRule) []*setRule {
+	var grants []grant
+	for _, r := range rules {
+		if r.anyPeer {
+			grants = append(grants, r.grants...)
+		}
+	}
+	if len(grants) == 0 {
+		return rules
+	}
+	c := newCoverage(grants)
+	return slices.DeleteFunc(rules, func(r *setRule) bool {
+		r.named = slices.DeleteFunc(slices.Clone(r.named), func(n namedPort) bool {
+			return c.has(&grant{r.rule.policy, n.protocol, 1, 0xffff})
+		})
+		if r.anyPeer || len(r.named) > 0 {
+			return len(r.grants)+len(r.named) == 0
+		}
+		return !slices.ContainsFunc(r.grants, func(g grant) bool { return !c.has(&g) })
+	})
+}
+
+func newCoverage(grants []grant) *coverage {
+	c := &coverage{taken: map[cluster.Protocol][]portRange{}}
+	for _, g := range sortGrants(grants) { // for each protocol the policies in order
+		switch {
+		case g.protocol != 0:
+			c.taken[g.protocol] = take(c.taken[g.protocol], portRange{g.first, g.last, g.policy})
+		case c.anyProtocol == nil:
+			c.anyProtocol = &g.policy
+		}
+	}
+	return c
+}
+
+// has reports whether the rules allow all of a grant, and report its policy or one before it.
+func (c *coverage) has(g *grant) bool {
+	if c.anyProtocol != nil && c.anyProtocol.Compare(g.policy) <= 0 {
+		return true
+	}
+	if g.protocol == 0 {
+		return false
+	}
+	next := uint32(g.first)
+	taken := c.taken[g.protocol]
+	at, _ := slices.BinarySearchFunc(taken, g.first, func(t portRange, first uint16) int { return int(t.last) - int(first) })
+	for ; at < len(taken) && next <= uint32(g.last); at++ {
+		if t := taken[at]; uint32(t.first) > next || t.policy.Compare(g.policy) > 0 {
+			return false
+		}
+		next = uint32(taken[at].last) + 1
+	}
+	return next > uint32(g.last)
 }

@@ -22,7 +22,7 @@ var sameTables = cmp.Options{
 
 // evaluated evaluates a question by package evaluate, which looks at every policy and every rule. subject replaces the pod of that name; nil
 // keeps it. by is the first policy, by name, that allows it.
-func evaluated(s *cluster.Snapshot, q question, subject *cluster.Pod) (allowed bool, by cluster.Key, err error) {
+func evaluated(s *cluster.Snapshot, q query, subject *cluster.Pod) (allowed bool, by cluster.Key, err error) {
 	if subject != nil {
 		with := *s
 		pods := slices.DeleteFunc(slices.Clone(s.Pods.Slice()), func(p *cluster.Pod) bool { return p.Key() == q.pod })
@@ -49,9 +49,9 @@ func evaluated(s *cluster.Snapshot, q question, subject *cluster.Pod) (allowed b
 }
 
 // agree compares what tables allow with package evaluate.
-func agree(t *testing.T, tables *Tables, s *cluster.Snapshot, questions []question) {
+func agree(t *testing.T, tables *Tables, s *cluster.Snapshot, queries []query) {
 	t.Helper()
-	for _, q := range questions {
+	for _, q := range queries {
 		want, by, err := evaluated(s, q, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", q, err)
@@ -67,7 +67,7 @@ func agree(t *testing.T, tables *Tables, s *cluster.Snapshot, questions []questi
 // keep what they stand for.
 func TestRandomChanges(t *testing.T) {
 	for _, seed := range testenv.Seeds(t, 20) {
-		w := newRandomWorld(seed)
+		w := newRandomCluster(seed)
 		c := NewCompiler("n1")
 		before := &Tables{}
 		for step := range 40 {
@@ -77,7 +77,7 @@ func TestRandomChanges(t *testing.T) {
 			snapshot := w.snapshot()
 			local := localTo("n1", snapshot)
 			tables, _ := c.Compile(snapshot, local)
-			agree(t, tables, snapshot, w.questions(local, 60))
+			agree(t, tables, snapshot, w.queries(local, 60))
 			disjoint(t, tables)
 			fresh, _ := NewCompiler("n1").Compile(snapshot, local)
 			if diff := cmp.Diff(fresh, tables, sameTables); diff != "" {
@@ -104,7 +104,7 @@ func kept[K comparable, V comparable](t *testing.T, before, now map[K]V) {
 // Any order of what is not ordered gives the same tables.
 func TestOrderDoesNotMatter(t *testing.T) {
 	for _, seed := range testenv.Seeds(t, 20) {
-		w := newRandomWorld(seed)
+		w := newRandomCluster(seed)
 		snapshot := w.snapshot()
 		local := localTo("n1", snapshot)
 		want, _ := NewCompiler("n1").Compile(snapshot, local)
@@ -118,7 +118,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 			other.NetworkPolicies = append(other.NetworkPolicies, &q)
 		}
 		got, _ := NewCompiler("n1").Compile(&other, local)
-		agree(t, got, snapshot, w.questions(local, 200))
+		agree(t, got, snapshot, w.queries(local, 200))
 		if diff := cmp.Diff(want, got, sameTables); diff != "" {
 			t.Fatalf("seed %d: (-ordered +shuffled):\n%s", seed, diff)
 		}
@@ -155,7 +155,7 @@ func shuffledRules(random *rand.Rand, rules []cluster.PolicyRule) (all []cluster
 func TestCollisions(t *testing.T) {
 	weak := func(c content, nth uint32) uint32 { return hashed(c, nth) & 0x800001ff }
 	for _, seed := range testenv.Seeds(t, 30) {
-		w := newRandomWorld(seed)
+		w := newRandomCluster(seed)
 		c := newCompiler("n1", weak)
 		before := &Tables{}
 		for range 30 {
@@ -163,7 +163,7 @@ func TestCollisions(t *testing.T) {
 			snapshot := w.snapshot()
 			local := localTo("n1", snapshot)
 			tables, _ := c.Compile(snapshot, local)
-			agree(t, tables, snapshot, w.questions(local, 40))
+			agree(t, tables, snapshot, w.queries(local, 40))
 			kept(t, before.Names, tables.Names)
 			kept(t, before.Policies, tables.Policies)
 			before = tables
@@ -180,7 +180,7 @@ func TestCollisions(t *testing.T) {
 // if policies, the pod itself and the other pods had changed one after the other.
 func TestNothingOpensOnTheWay(t *testing.T) {
 	for _, seed := range testenv.Seeds(t, 20) {
-		w := newRandomWorld(seed)
+		w := newRandomCluster(seed)
 		c := NewCompiler("n1")
 		before := w.snapshot()
 		old, _ := c.Compile(before, localTo("n1", before))
@@ -191,9 +191,9 @@ func TestNothingOpensOnTheWay(t *testing.T) {
 			snapshot := w.snapshot()
 			local := localTo("n1", snapshot)
 			now, _ := c.Compile(snapshot, local)
-			questions := w.questions(local, 40)
+			queries := w.queries(local, 40)
 			apply(old, now, func(what string, moment *Tables) {
-				for _, q := range questions {
+				for _, q := range queries {
 					open, _ := moment.Verdict(moment.Pods[q.subject], q.direction, q.peer, q.protocol, q.port)
 					if open && !openBetween(before, snapshot, q) {
 						t.Fatalf("seed %d: %s: %s is open for a moment", seed, what, q)
@@ -226,7 +226,7 @@ func TestBlocksAreWrittenFromTheInside(t *testing.T) {
 }
 
 // openBetween tells whether something is allowed in any order of what changes between two snapshots.
-func openBetween(before, after *cluster.Snapshot, q question) bool {
+func openBetween(before, after *cluster.Snapshot, q query) bool {
 	for _, policies := range []*cluster.Snapshot{before, after} {
 		for _, peers := range []*cluster.Snapshot{before, after} {
 			for _, subject := range []*cluster.Snapshot{before, after} {
@@ -316,14 +316,14 @@ func copied[K comparable, V any](from map[K]V) map[K]V {
 func FuzzCompile(f *testing.F) {
 	f.Add(uint64(1), uint8(3))
 	f.Fuzz(func(t *testing.T, seed uint64, steps uint8) {
-		w := newRandomWorld(seed)
+		w := newRandomCluster(seed)
 		c := NewCompiler("n1")
 		for range steps % 8 {
 			w.change()
 			snapshot := w.snapshot()
 			local := localTo("n1", snapshot)
 			tables, _ := c.Compile(snapshot, local)
-			agree(t, tables, snapshot, w.questions(local, 50))
+			agree(t, tables, snapshot, w.queries(local, 50))
 		}
 	})
 }

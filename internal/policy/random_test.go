@@ -13,7 +13,7 @@ import (
 
 // randomWorld makes snapshots with few names, labels and addresses, so that much of it has to do with each other. What is not changed
 // stays the same object.
-type randomWorld struct {
+type randomCluster struct {
 	*rand.Rand
 	namespaces map[string]*cluster.Namespace
 	pods       map[cluster.Key]*cluster.Pod
@@ -21,8 +21,8 @@ type randomWorld struct {
 	last       cluster.Snapshot
 }
 
-func newRandomWorld(seed uint64) *randomWorld {
-	w := &randomWorld{
+func newRandomCluster(seed uint64) *randomCluster {
+	w := &randomCluster{
 		Rand: rand.New(rand.NewPCG(seed, 5)), namespaces: map[string]*cluster.Namespace{},
 		pods: map[cluster.Key]*cluster.Pod{}, policies: map[cluster.Key]*cluster.NetworkPolicy{},
 	}
@@ -33,10 +33,10 @@ func newRandomWorld(seed uint64) *randomWorld {
 	return w
 }
 
-func (w *randomWorld) chance(of int) bool      { return w.IntN(of) == 0 }
-func (w *randomWorld) of(all ...string) string { return all[w.IntN(len(all))] }
+func (w *randomCluster) chance(of int) bool      { return w.IntN(of) == 0 }
+func (w *randomCluster) of(all ...string) string { return all[w.IntN(len(all))] }
 
-func (w *randomWorld) labels() cluster.Labels {
+func (w *randomCluster) labels() cluster.Labels {
 	labels := map[string]string{}
 	for _, key := range []string{"a", "b"} {
 		if !w.chance(3) {
@@ -46,7 +46,7 @@ func (w *randomWorld) labels() cluster.Labels {
 	return cluster.NewLabels(labels)
 }
 
-func (w *randomWorld) selector() (s cluster.Selector) {
+func (w *randomCluster) selector() (s cluster.Selector) {
 	for w.chance(2) {
 		r := cluster.Requirement{Key: w.of("a", "b"), Operator: metav1.LabelSelectorOperator(w.of("In", "In", "NotIn", "Exists", "DoesNotExist"))}
 		if r.Operator == metav1.LabelSelectorOpIn || r.Operator == metav1.LabelSelectorOpNotIn {
@@ -60,7 +60,7 @@ func (w *randomWorld) selector() (s cluster.Selector) {
 }
 
 // address gives one of few, some of which are pods'.
-func (w *randomWorld) address() netip.Addr {
+func (w *randomCluster) address() netip.Addr {
 	n := byte(w.IntN(24))
 	if w.chance(2) {
 		return netip.AddrFrom4([4]byte{10, 0, n >> 3, n & 7})
@@ -68,7 +68,7 @@ func (w *randomWorld) address() netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfd, 14: n >> 3, 15: n & 7})
 }
 
-func (w *randomWorld) peer() (p cluster.PolicyPeer) {
+func (w *randomCluster) peer() (p cluster.PolicyPeer) {
 	if w.chance(2) {
 		a := w.address()
 		p.Block, _ = a.Prefix(a.BitLen() - []int{a.BitLen(), 24, 11, 10, 4, 3, 2, 1, 0}[w.IntN(9)]%(a.BitLen()+1))
@@ -95,7 +95,7 @@ func (w *randomWorld) peer() (p cluster.PolicyPeer) {
 	return p
 }
 
-func (w *randomWorld) port() (p cluster.PolicyPort) {
+func (w *randomCluster) port() (p cluster.PolicyPort) {
 	p.Protocol = []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}[w.IntN(3)]
 	switch w.IntN(4) {
 	case 0:
@@ -110,7 +110,7 @@ func (w *randomWorld) port() (p cluster.PolicyPort) {
 	return p
 }
 
-func (w *randomWorld) rules() (rules []cluster.PolicyRule) {
+func (w *randomCluster) rules() (rules []cluster.PolicyRule) {
 	for range w.IntN(4) {
 		var r cluster.PolicyRule
 		for range w.IntN(4) {
@@ -125,7 +125,7 @@ func (w *randomWorld) rules() (rules []cluster.PolicyRule) {
 }
 
 // change changes one thing.
-func (w *randomWorld) change() {
+func (w *randomCluster) change() {
 	switch key := (cluster.Key{Namespace: w.of("p", "q", "r"), Name: w.of("0", "1", "2", "3")}); w.IntN(13) {
 	case 0:
 		w.namespaces[key.Namespace] = &cluster.Namespace{Name: key.Namespace, Labels: w.labels()}
@@ -154,7 +154,7 @@ func (w *randomWorld) change() {
 }
 
 // changeBlocks changes nothing of a policy but ipBlocks.
-func (w *randomWorld) changeBlocks(key cluster.Key) {
+func (w *randomCluster) changeBlocks(key cluster.Key) {
 	p := w.policies[key]
 	if p == nil {
 		return
@@ -178,7 +178,7 @@ func (w *randomWorld) changeBlocks(key cluster.Key) {
 }
 
 // setPod changes some of a pod, which keeps its addresses. No two pods have the same.
-func (w *randomWorld) setPod(key cluster.Key) {
+func (w *randomCluster) setPod(key cluster.Key) {
 	p := &cluster.Pod{Namespace: key.Namespace, Name: key.Name, Node: w.of("n1", "n1", "n2"), Labels: w.labels(), HostNetwork: w.chance(12), Ended: w.chance(12)}
 	n := (key.Namespace[0]-'p')<<2 | (key.Name[0] - '0')
 	if !w.chance(8) {
@@ -195,7 +195,7 @@ func (w *randomWorld) setPod(key cluster.Key) {
 	w.pods[key] = p
 }
 
-func (w *randomWorld) snapshot() *cluster.Snapshot {
+func (w *randomCluster) snapshot() *cluster.Snapshot {
 	w.last.Namespaces = sorted(w.namespaces, w.last.Namespaces)
 	if now := sorted(w.pods, w.last.Pods.Slice()); !slices.Equal(now, w.last.Pods.Slice()) {
 		w.last.Pods = cluster.ListOf(now...)
@@ -221,7 +221,7 @@ func sorted[K comparable, T interface {
 }
 
 // question is whether a pod of this node may have traffic with an address.
-type question struct {
+type query struct {
 	pod       cluster.Key
 	subject   netip.Addr
 	direction Direction
@@ -230,12 +230,12 @@ type question struct {
 	port      uint16
 }
 
-func (q question) String() string {
+func (q query) String() string {
 	return fmt.Sprintf("%s of pod %s (%s) and %s, protocol %d, port %d", q.direction, q.pod, q.subject, q.peer, q.protocol, q.port)
 }
 
 // questions gives some about pods of this node.
-func (w *randomWorld) questions(local Local, n int) (all []question) {
+func (w *randomCluster) queries(local Local, n int) (all []query) {
 	for range n {
 		if len(local.Pods) == 0 {
 			return nil
@@ -244,7 +244,7 @@ func (w *randomWorld) questions(local Local, n int) (all []question) {
 		if len(p.Addresses) == 0 {
 			continue
 		}
-		q := question{
+		q := query{
 			pod: p.Pod, subject: p.Addresses[w.IntN(len(p.Addresses))], direction: Direction(w.IntN(2)), peer: w.address(),
 			protocol: []uint8{1, 6, 17, 132}[w.IntN(4)], port: uint16(w.IntN(20)),
 		}

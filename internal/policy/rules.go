@@ -9,7 +9,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// family is that of addresses, as an index.
+// family is an address family, as an index.
 type family uint8
 
 const (
@@ -24,20 +24,21 @@ func familyOf(addr netip.Addr) family {
 	return ipv6
 }
 
-// namedPort is a port that has a number only in some pod.
+// namedPort is a port that has a number only in a pod.
 type namedPort struct {
 	name     string
 	protocol cluster.Protocol
 }
 
-// rule is a rule of a NetworkPolicy in the one form that equal rules have.
+// rule is a rule of a NetworkPolicy in canonical form.
 type rule struct {
 	policy cluster.Key
-	// everybody says, for each family, that it is met by every address, pods that it is met by every pod of the cluster.
-	everybody [2]bool
+	// anyPeer reports, for each family, that every address matches; pods that every pod of the cluster does.
+	anyPeer   [2]bool
 	pods      bool
 	selectors []*condition // sorted by content
-	// lists are the blocks of each family; nil without any, or where everybody meets the rule. blocks are the peers that they are made of.
+	// lists are the blocks of each family; nil without any, or where every peer matches. blocks are the peers that they consist
+	// of.
 	lists  [2]*condition
 	blocks []cluster.PolicyPeer
 	// grants are ports by number, of the rule's policy; named are those by name.
@@ -45,7 +46,7 @@ type rule struct {
 	named  []namedPort
 }
 
-// eachCondition calls do with every condition that the rule asks for in some family.
+// eachCondition calls do with every condition of the rule in some family.
 func (r *rule) eachCondition(do func(*condition)) {
 	for _, list := range r.lists {
 		if list != nil {
@@ -57,7 +58,7 @@ func (r *rule) eachCondition(do func(*condition)) {
 	}
 }
 
-// policyRules is a NetworkPolicy as it is used here, made when the first pod of this node is selected.
+// policyRules is a compiled NetworkPolicy, made when it first selects a pod of this node.
 type policyRules struct {
 	policy *cluster.NetworkPolicy
 	rules  [2][]*rule // by direction
@@ -69,11 +70,11 @@ func (c *conditions) rulesOf(p *cluster.NetworkPolicy) *policyRules {
 		alike := map[content]int{} // rules with the same ports
 		for i := range rules {
 			of := &rule{policy: p.Key()}
-			of.takePorts(rules[i].Ports)
-			c.takePeers(of, p.Namespace, rules[i].Peers)
+			of.addPorts(rules[i].Ports)
+			c.collectPeers(of, p.Namespace, rules[i].Peers)
 			if len(of.blocks) > 0 {
 				ports := of.sumOfPorts(Direction(direction))
-				c.takeLists(of, ports, alike[ports])
+				c.addLists(of, ports, alike[ports])
 				alike[ports]++
 			}
 			r.rules[direction] = append(r.rules[direction], of)
@@ -82,16 +83,16 @@ func (c *conditions) rulesOf(p *cluster.NetworkPolicy) *policyRules {
 	return r
 }
 
-func (c *conditions) takePeers(r *rule, namespace string, peers []cluster.PolicyPeer) {
+func (c *conditions) collectPeers(r *rule, namespace string, peers []cluster.PolicyPeer) {
 	if len(peers) == 0 {
-		r.everybody = [2]bool{true, true}
+		r.anyPeer = [2]bool{true, true}
 	}
 	for i := range peers {
 		peer := &peers[i]
 		switch {
 		case peer.Block.IsValid():
 			if peer.Block.Bits() == 0 && len(peer.Except) == 0 {
-				r.everybody[familyOf(peer.Block.Addr())] = true
+				r.anyPeer[familyOf(peer.Block.Addr())] = true
 			}
 			r.blocks = append(r.blocks, *peer)
 		case peer.Namespaces != nil && len(peer.Namespaces.Requirements) == 0 && (peer.Pods == nil || len(peer.Pods.Requirements) == 0):
@@ -104,19 +105,19 @@ func (c *conditions) takePeers(r *rule, namespace string, peers []cluster.Policy
 	r.selectors = slices.Compact(r.selectors)
 }
 
-// takeLists makes the lists of the rule's blocks. What stands for them is whose they are and what they are allowed, not what they are, nor where
-// the rule stands: when blocks change, addresses come and go, and what is allowed those in the list stays what it is. number is how many
-// rules before have the same ports.
-func (c *conditions) takeLists(r *rule, ports content, number int) {
+// addLists makes the lists of the rule's blocks. Their identity is the policy and what it allows, not the blocks nor the rule's
+// position: when blocks change, only addresses change, and the entries of the list stay. number is how many previous rules have
+// the same ports.
+func (c *conditions) addLists(r *rule, ports content, number int) {
 	for f := range r.lists {
 		has := slices.ContainsFunc(r.blocks, func(p cluster.PolicyPeer) bool { return familyOf(p.Block.Addr()) == family(f) })
-		if has && !r.everybody[f] {
+		if has && !r.anyPeer[f] {
 			r.lists[f] = c.list(ports, number)
 		}
 	}
 }
 
-func (r *rule) takePorts(ports []cluster.PolicyPort) {
+func (r *rule) addPorts(ports []cluster.PolicyPort) {
 	if len(ports) == 0 {
 		r.grants = []grant{{policy: r.policy, last: 0xffff}}
 	}
@@ -130,14 +131,14 @@ func (r *rule) takePorts(ports []cluster.PolicyPort) {
 			r.grants = append(r.grants, grant{r.policy, port.Protocol, port.First, port.Last})
 		}
 	}
-	r.grants = inOrder(r.grants)
+	r.grants = sortGrants(r.grants)
 	slices.SortFunc(r.named, func(a, b namedPort) int {
 		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.protocol, b.protocol))
 	})
 	r.named = slices.Compact(r.named)
 }
 
-// sumOfPorts gives the checksum of whose rule it is, and what it allows.
+// sumOfPorts returns the checksum of the rule's policy and of what it allows.
 func (r *rule) sumOfPorts(direction Direction) content {
 	d := newDigest("ports of a rule")
 	d.text(direction.String())

@@ -9,7 +9,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// selects tells whether labels meet all requirements.
+// selects reports whether labels meet all requirements.
 func selects(requirements []cluster.Requirement, labels cluster.Labels) bool {
 	for i := range requirements {
 		if !meets(&requirements[i], labels) {
@@ -34,7 +34,7 @@ func meets(r *cluster.Requirement, labels cluster.Labels) bool {
 	return false
 }
 
-// canonical gives requirements in an order that does not depend on how they were written, each once.
+// canonical sorts requirements and removes duplicates.
 func canonical(requirements []cluster.Requirement) []cluster.Requirement {
 	all := make([]cluster.Requirement, len(requirements))
 	for i, r := range requirements {
@@ -66,9 +66,9 @@ func (d *digest) requirements(all []cluster.Requirement) {
 	}
 }
 
-// index finds, among many selectors, those that select some labels without trying all of them.
+// index finds the selectors that select given labels without trying all of them.
 type index[T any] struct {
-	// byLabel has those that ask for one of some values of a label, under each of these. The others are tried always.
+	// byLabel has the selectors that require one of some values of a label, under each of these. The others are always tried.
 	byLabel map[label][]indexed[T]
 	others  []indexed[T]
 }
@@ -106,7 +106,7 @@ func (x *index[T]) add(requirements []cluster.Requirement, value T) {
 
 func (x *index[T]) isEmpty() bool { return len(x.byLabel)+len(x.others) == 0 }
 
-// find appends the values of the selectors that select labels, in no order, each once.
+// find appends the values of the selectors that select labels, unordered, without duplicates.
 func (x *index[T]) find(labels cluster.Labels, to []T) []T {
 	for i := range x.others {
 		if selects(x.others[i].requirements, labels) {
@@ -126,7 +126,7 @@ func (x *index[T]) find(labels cluster.Labels, to []T) []T {
 	return to
 }
 
-// findAny appends the values of the selectors that select whatever there is.
+// findAny appends the values of the selectors that select any labels.
 func (x *index[T]) findAny(to []T) []T {
 	for i := range x.others {
 		if len(x.others[i].requirements) == 0 {
@@ -136,7 +136,7 @@ func (x *index[T]) findAny(to []T) []T {
 	return to
 }
 
-// all appends the values of all selectors, each once for each of the labels under which it is found.
+// all appends the values of all selectors, once for each label under which they are indexed.
 func (x *index[T]) all(to []T) []T {
 	for i := range x.others {
 		to = append(to, x.others[i].value)
@@ -147,4 +147,92 @@ func (x *index[T]) all(to []T) []T {
 		}
 	}
 	return to
+}
+
+// podClass is a class of pods that the active selectors treat alike.
+type podClass struct {
+	selectors []*condition // those that select the pods, sorted by content
+}
+
+// podLabels is what selectors match.
+type podLabels struct {
+	namespace          string
+	ofNamespace, ofPod cluster.Labels
+	// unlabelled says that the pod's labels are unknown.
+	unlabelled bool
+}
+
+type namespaceLabels struct {
+	name   string
+	labels cluster.Labels
+}
+
+// selectorIndex finds the active selectors that select a pod.
+type selectorIndex struct {
+	selectors []*condition // sorted by content
+	names     map[string][]*index[*condition]
+	scopes    index[*index[*condition]]
+	classes   map[podLabels]*podClass
+	within    map[namespaceLabels][]*index[*condition]
+}
+
+func newSelectorIndex(selectors []*condition) *selectorIndex {
+	c := &selectorIndex{
+		selectors: selectors, names: map[string][]*index[*condition]{},
+		classes: map[podLabels]*podClass{}, within: map[namespaceLabels][]*index[*condition]{},
+	}
+	byScope := map[*scope]*index[*condition]{}
+	for _, s := range selectors {
+		of := s.selector.scope
+		x := byScope[of]
+		if x == nil {
+			x = &index[*condition]{}
+			byScope[of] = x
+			if of.namespace != "" {
+				c.names[of.namespace] = append(c.names[of.namespace], x)
+			} else {
+				c.scopes.add(of.namespaces, x)
+			}
+		}
+		x.add(s.selector.pods, s)
+	}
+	return c
+}
+
+// classOf returns the class of pods with these labels.
+func (c *selectorIndex) classOf(of podLabels) *podClass {
+	if known := c.classes[of]; known != nil {
+		return known
+	}
+	class := &podClass{c.selecting(of)}
+	c.classes[of] = class
+	return class
+}
+
+// selecting returns the selectors that select pods with these labels, sorted by content.
+func (c *selectorIndex) selecting(of podLabels) (selectors []*condition) {
+	for _, x := range c.indices(namespaceLabels{of.namespace, of.ofNamespace}) {
+		if of.unlabelled {
+			selectors = x.findAny(selectors)
+		} else {
+			selectors = x.find(of.ofPod, selectors)
+		}
+	}
+	slices.SortFunc(selectors, compareConditions)
+	return selectors
+}
+
+// selectsNamespace reports whether some selector matches a namespace; it caches nothing.
+func (c *selectorIndex) selectsNamespace(namespace string, labels func() cluster.Labels) bool {
+	return len(c.names[namespace]) > 0 || !c.scopes.isEmpty() && len(c.scopes.find(labels(), nil)) > 0
+}
+
+// indices returns the indexes of the selectors that match a namespace.
+func (c *selectorIndex) indices(namespace namespaceLabels) []*index[*condition] {
+	all, known := c.within[namespace]
+	if !known {
+		all = c.scopes.find(namespace.labels, slices.Clone(c.names[namespace.name]))
+		c.within[namespace] = all
+	}
+	return all
 }

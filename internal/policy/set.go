@@ -8,27 +8,27 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// set is the rules that hold for pods in one direction and one family.
+// set is the rules of pods in one direction and one family.
 type set struct {
-	// rules have no order: what any of them allows is allowed. So it is with NetworkPolicies; ordered tiers of policies there are in package
-	// evaluate alone.
+	// rules are unordered: the set allows what any rule allows, as NetworkPolicies do. Ordered tiers exist in package evaluate
+	// only.
 	rules []*setRule
-	// unknown is what is allowed those of whom nothing is known, pods what is allowed pods of which nothing is known; made when the set is.
+	// unknown is what the set allows unknown identities, pods what it allows pods of which nothing is known; made with the set.
 	unknown, pods *numbered[portList]
-	// asked is the names that rules for egress use.
-	asked []namedPort
-	// results has what sorts of peers are allowed, by the rules that they meet.
+	// requested are the port names of egress rules.
+	requested []namedPort
+	// results caches what peers are allowed, by the rules that match them.
 	results map[string]*numbered[portList]
-	// space bounds the lists; nil if nothing does. tooLong says that there would be more of them than any table has room for: they are not made.
-	space   *portSpace
+	// space limits the lists; nil is no limit. tooLong says that the lists would exceed every table; then they are not made.
+	space   *portBudget
 	tooLong bool
-	// It is in force since one generation of rules and until another.
+	// The set is active from one generation of rules to another.
 	since, until uint64
-	// seen is the mark of the last peer that has to do with the set.
+	// seen is the mark of the last peer that has an entry in the set.
 	seen uint64
 }
 
-// enter notes that the set is in force in a generation.
+// enter records that the set is active in a generation.
 func (s *set) enter(generation uint64) {
 	if s.until == 0 || s.until+1 != generation {
 		s.since = generation
@@ -40,36 +40,37 @@ func (s *set) enter(generation uint64) {
 	s.until = generation
 }
 
-// setRule is a rule as it is for some pods: the peers of one family, and ports of which the pods' own have numbers.
+// setRule is a rule for some pods: its peers of one family, and the pods' own named ports as numbers.
 type setRule struct {
 	rule *rule
-	// everybody and list are those of the family.
-	everybody bool
-	list      *condition
-	grants    []grant
-	named     []namedPort // of the peer, if it is a pod
+	// anyPeer and list are those of the family.
+	anyPeer bool
+	list    *condition
+	grants  []grant
+	named   []namedPort // of the peer, if it is a pod
 }
 
-// peer is whom a set is asked about. The conditions that it meets have its mark.
+// peer is the other end of the traffic. The conditions that it meets have its mark.
 type peer struct {
 	pod   bool
 	mark  uint64
 	ports []containerPort
 }
 
-// containerPort is the number of a named port of a pod.
+// containerPort is a named port of a pod with its number.
 type containerPort struct {
 	namedPort
 	number uint16
 }
 
-// setOf makes the set of some policies in a direction, for pods with these named ports. Names that the pods do not have allow nothing.
+// setOf makes the set of some policies in a direction, for pods with these named ports. A name that the pods do not have allows
+// nothing.
 func setOf(policies []*policyRules, direction Direction, f family, ports []cluster.ContainerPort) (*set, content) {
 	s := &set{results: map[string]*numbered[portList]{}}
 	for _, p := range policies {
 		for _, r := range p.rules[direction] {
-			of := &setRule{rule: r, everybody: r.everybody[f], list: r.lists[f], grants: r.grants}
-			if !of.everybody && !r.pods && len(r.selectors) == 0 && of.list == nil {
+			of := &setRule{rule: r, anyPeer: r.anyPeer[f], list: r.lists[f], grants: r.grants}
+			if !of.anyPeer && !r.pods && len(r.selectors) == 0 && of.list == nil {
 				continue // all its peers are blocks of the other family
 			}
 			if direction == Egress {
@@ -83,16 +84,16 @@ func setOf(policies []*policyRules, direction Direction, f family, ports []clust
 			s.rules = append(s.rules, of)
 		}
 	}
-	s.rules = withoutCovered(s.rules)
+	s.rules = dropCovered(s.rules)
 	d := newDigest(direction.String())
 	for _, r := range s.rules {
-		s.asked = append(s.asked, r.named...)
+		s.requested = append(s.requested, r.named...)
 		r.sum(d)
 	}
 	return s, d.content()
 }
 
-// withNumbers gives the ports of a rule with the numbers that their names have in a pod.
+// withNumbers returns the ports of a rule, with the numbers of a pod's named ports.
 func withNumbers(r *rule, ports []cluster.ContainerPort) []grant {
 	grants := slices.Clip(r.grants)
 	for _, name := range r.named {
@@ -103,16 +104,16 @@ func withNumbers(r *rule, ports []cluster.ContainerPort) []grant {
 		}
 	}
 	if len(r.named) > 0 {
-		grants = inOrder(grants)
+		grants = sortGrants(grants)
 	}
 	return grants
 }
 
-// sum adds all that makes a difference to a digest.
+// sum adds everything that affects the result to a digest.
 func (r *setRule) sum(d *digest) {
 	d.key(r.rule.policy)
 	switch {
-	case r.everybody: // whatever else it has
+	case r.anyPeer: // all other peers are redundant
 		d.text("everybody")
 	default:
 		if r.rule.pods {
@@ -125,9 +126,9 @@ func (r *setRule) sum(d *digest) {
 	d.named(r.named)
 }
 
-// matches tells whether a peer meets what the rule asks of peers.
+// matches reports whether the rule matches a peer.
 func (r *setRule) matches(p *peer) bool {
-	if r.everybody || r.rule.pods && p.pod || r.list != nil && r.list.mark == p.mark {
+	if r.anyPeer || r.rule.pods && p.pod || r.list != nil && r.list.mark == p.mark {
 		return true
 	}
 	for _, c := range r.rule.selectors {
@@ -138,10 +139,10 @@ func (r *setRule) matches(p *peer) bool {
 	return false
 }
 
-// maxResults bounds what a set remembers.
+// maxResults limits the cache of a set.
 const maxResults = 1 << 14
 
-// allowed gives what the set allows a peer.
+// allowed returns what the set allows a peer.
 func (s *set) allowed(p *peer, lists *registry[portList], scratch *scratch) *numbered[portList] {
 	key, grants := scratch.key[:0], scratch.grants[:0]
 	for i, r := range s.rules {
@@ -187,16 +188,17 @@ func (s *set) allowed(p *peer, lists *registry[portList], scratch *scratch) *num
 	return result
 }
 
-// portSpace keeps the rules of one namespace from asking for more memory than the table of ports has room for, before it is known what they ask for.
-type portSpace struct {
+// portBudget keeps the rules of one namespace from using more memory than the table of ports has entries, before their demand
+// is known.
+type portBudget struct {
 	most int
-	// length is at least how many entries the lists of sets have together.
+	// length is a lower bound of the entries that the lists of the sets have together.
 	length int
 	sets   []*numbered[*set]
 }
 
-// take tells whether there is room for a list.
-func (p *portSpace) take(length int, pass uint64) bool {
+// take reserves the entries of a list and reports whether they fit.
+func (p *portBudget) take(length int, pass uint64) bool {
 	if p == nil {
 		return true
 	}
@@ -206,8 +208,8 @@ func (p *portSpace) take(length int, pass uint64) bool {
 	return p.length <= p.most
 }
 
-// inUse is how many entries the lists have that this pass or the one before has used; others are forgotten.
-func (p *portSpace) inUse(pass uint64) (length int) {
+// inUse counts the entries of the lists that this pass or the previous one used, and drops the others.
+func (p *portBudget) inUse(pass uint64) (length int) {
 	seen := map[*numbered[portList]]bool{}
 	for _, s := range p.sets {
 		for key, list := range s.value.results {
@@ -222,22 +224,22 @@ func (p *portSpace) inUse(pass uint64) (length int) {
 	return length
 }
 
-// scratch is memory that is used for one peer after the other.
+// scratch is memory that is reused for every peer.
 type scratch struct {
 	key    []byte
 	grants []grant
 }
 
-// eachCondition calls do with every condition that the set's rules ask for, some several times.
+// eachCondition calls do with every condition of the set's rules, with duplicates.
 func (s *set) eachCondition(do func(*condition)) {
 	for _, r := range s.rules {
 		r.eachCondition(do)
 	}
 }
 
-// eachCondition calls do with every condition that makes a difference to the rule.
+// eachCondition calls do with every condition that affects the rule.
 func (r *setRule) eachCondition(do func(*condition)) {
-	if r.everybody {
+	if r.anyPeer {
 		return
 	}
 	if r.list != nil {

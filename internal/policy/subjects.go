@@ -9,21 +9,21 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// subjects are the pods of this node as those whom policies select.
+// subjects are the pods of this node that policies select.
 type subjects struct {
 	policies    []*cluster.NetworkPolicy // of the last snapshot
 	byNamespace map[string]*index[*cluster.NetworkPolicy]
 	rules       map[*cluster.NetworkPolicy]*policyRules
 	selections  map[podLabels]*selection
-	// wrong are the policies that are not understood.
-	wrong []*cluster.NetworkPolicy
-	// found are the pods of this pass that some policy selects, used their selections, and sets those that they have, each once.
+	// invalid are the policies that cannot be parsed.
+	invalid []*cluster.NetworkPolicy
+	// found are the selected pods of this pass, used their selections, and sets their sets without duplicates.
 	found []subject
 	used  []*selection
 	sets  []*numbered[*set]
 }
 
-// subject is an address of a pod that is selected.
+// subject is an address of a selected pod.
 type subject struct {
 	pod       cluster.Key
 	address   netip.Addr
@@ -36,20 +36,20 @@ type selection struct {
 	policies []*policyRules // sorted by name
 	isolated [2]bool        // by direction
 	closed   [2]bool
-	// names says that rules for ingress have ports by name.
+	// names says that ingress rules have ports by name.
 	names bool
-	// sets are by the numbers that the pods' ports have.
+	// sets are by the numbers of the pods' named ports.
 	sets map[string]*[2][2]*numbered[*set] // family, direction
 	pass uint64
 }
 
-// take makes ready for the policies of a snapshot.
+// take prepares for the policies of a snapshot.
 func (s *subjects) take(policies []*cluster.NetworkPolicy) {
 	if s.byNamespace != nil && cluster.Same(s.policies, policies) && len(s.selections) < maxKnown {
 		return
 	}
 	s.policies, s.byNamespace = policies, map[string]*index[*cluster.NetworkPolicy]{}
-	s.selections, s.wrong = map[podLabels]*selection{}, nil
+	s.selections, s.invalid = map[podLabels]*selection{}, nil
 	before := s.rules
 	s.rules = map[*cluster.NetworkPolicy]*policyRules{}
 	for _, p := range policies {
@@ -63,13 +63,13 @@ func (s *subjects) take(policies []*cluster.NetworkPolicy) {
 			s.rules[p] = r
 		}
 		if p.Wrong != "" {
-			s.wrong = append(s.wrong, p)
+			s.invalid = append(s.invalid, p)
 		}
 	}
 }
 
-// takeSubjects finds what holds for each pod of this node.
-func (c *Compiler) takeSubjects(w *world) (problems []Problem) {
+// collectSubjects finds the sets of each pod of this node.
+func (c *Compiler) collectSubjects(w *passInput) (problems []Problem) {
 	s := &c.subjects
 	s.take(w.snapshot.NetworkPolicies)
 	s.found, s.sets, s.used = s.found[:0], s.sets[:0], s.used[:0]
@@ -85,7 +85,7 @@ func (c *Compiler) takeSubjects(w *world) (problems []Problem) {
 			s.used = append(s.used, of)
 		}
 		for _, p := range of.policies {
-			if c.wrong(p.policy) != "" {
+			if c.invalidReason(p.policy) != "" {
 				closed[p.policy] = append(closed[p.policy], pod.Pod)
 			}
 		}
@@ -102,24 +102,24 @@ func (c *Compiler) takeSubjects(w *world) (problems []Problem) {
 	}
 	slices.SortFunc(s.sets, compareNumbered[*set])
 	s.sets = slices.Compact(s.sets)
-	mayBeWrong := s.wrong
-	if len(c.bounds.refused)+len(c.bounds.entries.refused) > 0 {
+	mayBeWrong := s.invalid
+	if len(c.limits.rejected)+len(c.limits.entries.rejected) > 0 {
 		mayBeWrong = w.snapshot.NetworkPolicies
 	}
 	for _, p := range mayBeWrong {
-		if wrong := c.wrong(p); wrong != "" {
+		if invalidReason := c.invalidReason(p); invalidReason != "" {
 			problems = append(problems, Problem{
 				Policy: p.Key(), UID: p.UID, Pods: closed[p],
-				Text: fmt.Sprintf("NetworkPolicy %s: %s; closed is what it may be about: %s", p.Key(), wrong, countPods(closed[p])),
+				Text: fmt.Sprintf("NetworkPolicy %s: %s; isolated: %s", p.Key(), invalidReason, countPods(closed[p])),
 			})
 		}
 	}
 	return problems
 }
 
-// selectionOf gives the policies that select pods; nil if there are none.
+// selectionOf returns the policies that select pods; nil if there are none.
 func (c *Compiler) selectionOf(of podLabels) *selection {
-	of.ofNamespace = cluster.Labels{} // policies are of one namespace
+	of.ofNamespace = cluster.Labels{} // policies select within one namespace
 	known, found := c.subjects.selections[of]
 	if found {
 		return known
@@ -138,7 +138,7 @@ func (c *Compiler) selectionOf(of podLabels) *selection {
 		s = &selection{sets: map[string]*[2][2]*numbered[*set]{}}
 		for _, p := range selected {
 			s.policies = append(s.policies, c.rulesOf(p))
-			s.isolate(p, c.wrong(p) != "")
+			s.isolate(p, c.invalidReason(p) != "")
 		}
 		for _, p := range possible {
 			s.isolate(p, len(p.Pods.Requirements) > 0)
@@ -154,7 +154,7 @@ func (c *Compiler) selectionOf(of podLabels) *selection {
 	return s
 }
 
-// isolate notes in which directions a policy isolates, and whether it closes them.
+// isolate records in which directions a policy isolates, and whether it denies everything there.
 func (s *selection) isolate(p *cluster.NetworkPolicy, closed bool) {
 	for direction, isolates := range [2]bool{p.IsolatesIngress, p.IsolatesEgress} {
 		s.isolated[direction] = s.isolated[direction] || isolates
@@ -171,7 +171,7 @@ func (c *Compiler) rulesOf(p *cluster.NetworkPolicy) *policyRules {
 	return r
 }
 
-// setsFor gives the sets of a pod, of each family in each direction. pod is nil if there is no object.
+// setsFor returns the sets of a pod, by family and direction. pod is nil if there is no object.
 func (c *Compiler) setsFor(s *selection, pod *cluster.Pod) *[2][2]*numbered[*set] {
 	var ports []cluster.ContainerPort
 	var key []byte
@@ -204,7 +204,7 @@ func (c *Compiler) setsFor(s *selection, pod *cluster.Pod) *[2][2]*numbered[*set
 	return sets
 }
 
-// tables gives what Tables have of the subjects.
+// tables returns Tables.Pods and Tables.Selected.
 func (s *subjects) tables() (pods map[netip.Addr]Sets, selected map[cluster.Key][]cluster.Key) {
 	pods, selected = make(map[netip.Addr]Sets, len(s.found)), map[cluster.Key][]cluster.Key{}
 	for _, of := range s.found {
@@ -224,7 +224,7 @@ func (s *subjects) tables() (pods map[netip.Addr]Sets, selected map[cluster.Key]
 func (s *subject) number(direction Direction) Set {
 	switch {
 	case s.selection.closed[direction]:
-		return Closed
+		return DenyAll
 	case s.sets[direction] == nil:
 		return NotIsolated
 	}

@@ -116,17 +116,17 @@ func TestTablesShareWhatIsAsItWas(t *testing.T) {
 
 	teamMate := pod
 	teamMate.Labels = cluster.NewLabels(map[string]string{"app": "1"})
-	moved := changed
+	movedPrefixes := changed
 	teamMate.Namespace, teamMate.Name = s.Pods.Slice()[0].Namespace, "zz"
 	teamMate.Addresses = addrs("10.200.0.1")
-	moved.Pods = withPod(changed.Pods, &teamMate)
-	sortSnapshot(&moved)
-	check("a pod like others", compile(&moved), "Peers")
+	movedPrefixes.Pods = withPod(changed.Pods, &teamMate)
+	sortSnapshot(&movedPrefixes)
+	check("a pod like others", compile(&movedPrefixes), "Peers")
 
-	single := moved
+	single := movedPrefixes
 	last := pod
 	last.Addresses = []netip.Addr{number(20<<24 + 256)}
-	single.Pods = withPod(moved.Pods, &last)
+	single.Pods = withPod(movedPrefixes.Pods, &last)
 	now := compile(&single)
 	check("a pod with the address of a block", now, "Peers", "Singles", "Policies")
 	if _, both := now.Singles[last.Addresses[0]]; both {
@@ -173,7 +173,7 @@ func TestSinglesOfTheNode(t *testing.T) {
 
 // However policies come and go, nothing is kept for long of those that are gone.
 func TestNothingIsKept(t *testing.T) {
-	w := newRandomWorld(1)
+	w := newRandomCluster(1)
 	c := NewCompiler("n1")
 	most := 0
 	for range 1500 {

@@ -175,12 +175,12 @@ func TestUpdateClosesDirections(t *testing.T) {
 		"complete":                             {false, false, policy.Sets{Ingress: 5, Egress: 6}, false, false},
 		"ingress":                              {true, false, policy.Sets{Ingress: 5, Egress: 6}, true, false},
 		"egress":                               {false, true, policy.Sets{Ingress: 5, Egress: 6}, false, true},
-		"both":                                 {true, true, policy.Sets{Ingress: 5, Egress: policy.Closed}, true, true},
+		"both":                                 {true, true, policy.Sets{Ingress: 5, Egress: policy.DenyAll}, true, true},
 		"egress, which no policy selects":      {false, true, policy.Sets{Ingress: 5}, false, false},
 		"ingress, which no policy selects":     {true, false, policy.Sets{Egress: 5}, false, false},
 		"both, of a pod no policy selects":     {true, true, policy.Sets{}, false, false},
-		"one of two directions of one policy":  {true, true, policy.Sets{Ingress: policy.Closed}, true, false},
-		"the other direction of one policy":    {true, true, policy.Sets{Egress: policy.Closed}, false, true},
+		"one of two directions of one policy":  {true, true, policy.Sets{Ingress: policy.DenyAll}, true, false},
+		"the other direction of one policy":    {true, true, policy.Sets{Egress: policy.DenyAll}, false, true},
 		"complete, of a pod no policy selects": {false, false, policy.Sets{}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {

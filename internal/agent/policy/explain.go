@@ -120,7 +120,7 @@ func (x explainer) way(from evaluate.Endpoint, to destination, protocol cluster.
 }
 
 // judgement words what the policies of one end say. Those that cannot be put into force forbid what they are about.
-func (x explainer) judgement(j evaluate.Judgement) agentapi.PolicyJudgement {
+func (x explainer) judgement(j evaluate.Decision) agentapi.PolicyJudgement {
 	out := agentapi.PolicyJudgement{Allowed: j.Allowed, Reason: string(j.Reason), Policies: texts(j.Isolating), Rules: texts(j.Rules), Near: texts(j.Near)}
 	if j.Pod != (cluster.Key{}) {
 		out.Pod = j.Pod.String()

@@ -64,7 +64,7 @@ func TestPoliciesOfTwoSandboxes(t *testing.T) {
 				for _, a := range []netip.Addr{before, after} {
 					_, known := tables.Peers.Get(a)
 					sets := table.of(a)
-					if governed := sets.Ingress != policy.NotIsolated && sets.Ingress != policy.Closed && sets.Egress == policy.NotIsolated; governed != has[a] || known != has[a] {
+					if governed := sets.Ingress != policy.NotIsolated && sets.Ingress != policy.DenyAll && sets.Egress == policy.NotIsolated; governed != has[a] || known != has[a] {
 						t.Errorf("%s: %s has sets %+v, and is somebody to others: %t", step, a, sets, known)
 					}
 				}

@@ -19,7 +19,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-var closedSets = policy.Sets{Ingress: policy.Closed, Egress: policy.Closed}
+var closedSets = policy.Sets{Ingress: policy.DenyAll, Egress: policy.DenyAll}
 
 // fakePolicies does with pods what datapath.Policies does.
 type fakePolicies struct {

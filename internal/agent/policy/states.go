@@ -107,8 +107,8 @@ func (o outcome) closedPods() map[closedPod]string {
 				set := at.set(o.tables.Pods[a])
 				left := full != nil && slices.Contains(full.Pods, a) && slices.Contains(full.Sets, set)
 				switch {
-				case set != policy.Closed && !left || o.isAnother(pod):
-				case set == policy.Closed:
+				case set != policy.DenyAll && !left || o.isAnother(pod):
+				case set == policy.DenyAll:
 					all[at] = o.whyClosed(pod)
 				default:
 					all[at] = full.Err.Error()

@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
 // PortRange is a range of ports, written "40000-65535".
-type PortRange device.PortSpan
+type PortRange localport.Range
 
 // MarshalText implements encoding.TextMarshaler.
 func (r PortRange) MarshalText() ([]byte, error) {

@@ -121,7 +121,7 @@ func isolateAll(m *ebpf.Map) error {
 	err := table.Read(m, func(k *bpf.Address, v *bpf.PolicyPod) {
 		for _, set := range []*uint32{&v.Ingress, &v.Egress} {
 			if *set != uint32(policy.NotIsolated) {
-				*set = uint32(policy.Closed)
+				*set = uint32(policy.DenyAll)
 			}
 		}
 		pods.Add(*k, *v)

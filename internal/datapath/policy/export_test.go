@@ -41,7 +41,7 @@ func (p *Table) Counts() PolicyCounts {
 		Policies: len(p.policies.has), Ports: len(p.ports.has),
 	}
 	for _, sets := range p.pods.has {
-		if sets.Ingress == policy.Closed || sets.Egress == policy.Closed {
+		if sets.Ingress == policy.DenyAll || sets.Egress == policy.DenyAll {
 			c.Closed++
 		}
 	}

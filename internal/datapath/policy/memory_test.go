@@ -21,7 +21,7 @@ import (
 
 // crowdOfPolicies is a cluster of a thousand pods, 250 of which are of this node, and of a thousand policies; one of them has a list of
 // 100,000 blocks, half of them single addresses.
-func crowdOfPolicies() oracle.World {
+func crowdOfPolicies() oracle.Cluster {
 	const pods, policies, blocks = 1000, 1000, 100_000
 	app := func(i int) cluster.Labels { return cluster.NewLabels(map[string]string{"app": fmt.Sprint(i)}) }
 	is := func(i int) cluster.Selector {
@@ -61,7 +61,7 @@ func crowdOfPolicies() oracle.World {
 		list.Peers = append(list.Peers, cluster.PolicyPeer{Block: netip.PrefixFrom(a, bits).Masked()})
 	}
 	s.NetworkPolicies[0].Ingress = append(s.NetworkPolicies[0].Ingress, list)
-	return oracle.World{Snapshot: s}
+	return oracle.Cluster{Snapshot: s}
 }
 
 // What a thousand policies for a thousand pods and 100,000 blocks take in the kernel and in the agent.

@@ -66,7 +66,7 @@ func TestPoliciesPodSteps(t *testing.T) {
 		{sets{Ingress: setWeb, Egress: setDB}, sets{Ingress: setDB}, sets{Ingress: setWeb, Egress: setDB}, sets{Ingress: setDB, Egress: setDB}},
 		{sets{Ingress: setWeb, Egress: setDB}, closed, closed, closed},
 		{closed, sets{Ingress: setWeb}, closed, closed},
-		{sets{Ingress: policy.Closed, Egress: setDB}, sets{Ingress: setWeb, Egress: setWeb}, sets{Ingress: policy.Closed, Egress: setDB}, sets{Ingress: policy.Closed, Egress: setWeb}},
+		{sets{Ingress: policy.DenyAll, Egress: setDB}, sets{Ingress: setWeb, Egress: setWeb}, sets{Ingress: policy.DenyAll, Egress: setDB}, sets{Ingress: policy.DenyAll, Egress: setWeb}},
 	} {
 		now, then := map[netip.Addr]sets{fixtures.PodB.V4: c.now, fixtures.PodA.V4: c.now}, map[netip.Addr]sets{fixtures.PodB.V4: c.then}
 		if c.now == (sets{}) {

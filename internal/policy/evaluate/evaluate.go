@@ -1,10 +1,10 @@
-// Package evaluate judges traffic by NetworkPolicies the way the documentation of the API words it, one object after the other.
-// It is slow and keeps nothing: `beeline policy explain` tells people its judgements, and the tables of package policy are tested
-// against it. It therefore shares no code with what compiles them.
+// Package evaluate evaluates traffic by NetworkPolicies as the documentation of the API words it, one object after the other.
+// It is slow and has no state. `beeline policy explain` prints its decisions, and it is the reference for the tables of package
+// policy; therefore it shares no code with the compiler.
 //
-// What the documentation leaves to implementations is decided as Beeline decides it: pods in their node's network are
-// addresses and are selected by nothing, ipBlocks hold for the addresses of pods too, pods that have ended are nobody, and a
-// rule without ports allows every protocol. A pod that is selected by a policy which cannot be understood is closed.
+// What the documentation leaves to implementations: pods with hostNetwork are addresses and are selected by nothing, ipBlocks
+// apply to the addresses of pods too, ended pods do not exist, and a rule without ports allows every protocol. A pod that an
+// invalid policy selects is isolated.
 package evaluate
 
 import (
@@ -15,56 +15,58 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Traffic is a connection that is about to begin, after the translation of Services: its ends are those that talk.
+// Traffic is a new connection, after the translation of Services.
 type Traffic struct {
 	Source, Destination Endpoint
-	// Protocol is the number of any IP protocol, also of those that NetworkPolicies cannot name.
+	// Protocol is any IP protocol number, including those that NetworkPolicies cannot name.
 	Protocol cluster.Protocol
-	// Port is the destination's; it means nothing to protocols without ports.
+	// Port is the destination's, in host byte order; it is ignored for protocols without ports.
 	Port uint16
 }
 
-// Endpoint is one end of traffic: a pod, an address, or a node. An address that a pod has is that pod.
+// Endpoint is one end of traffic: a pod, an address, or a node. The address of a pod means the pod.
 type Endpoint struct {
 	// Pod names a pod; the zero value is none.
 	Pod cluster.Key
-	// Address is the one that is used. A pod's may be left out: it is the one of the other end's family then, or the first.
+	// Address is the address of this end. It is optional for a pod: the default is the one of the other end's family, or the
+	// first.
 	Address netip.Addr
-	// Node says that this is the node on which the pod at the other end runs, by whatever address.
+	// Node says that this end is the node on which the other end's pod runs, by any address.
 	Node bool
-	// Masqueraded says that who sends from Address only bears it: it is a node's, which forwards it so. It counts as an address then.
+	// Masqueraded says that Address is a node's but the sender is not: the node forwards and masquerades. It counts as an
+	// address then.
 	Masqueraded bool
 }
 
-// Verdict is what becomes of traffic, and why.
+// Verdict is the result for a connection, with the reasons.
 type Verdict struct {
 	// Allowed says that both directions allow it.
 	Allowed bool
-	// Egress is about the source, Ingress about the destination.
-	Egress, Ingress Judgement
-	// Err says why the question has no answer: the snapshot does not know an end. Nothing else is set then.
+	// Egress is the decision for the source, Ingress for the destination.
+	Egress, Ingress Decision
+	// Err reports an end that the snapshot does not have. All other fields are zero then.
 	Err error
 }
 
-// Judgement is what policies say to one end.
-type Judgement struct {
+// Decision is the result for one end.
+type Decision struct {
 	Direction Direction
-	// Pod is whom they are asked about, and Node where it runs; zero values if that end is no pod that they can select.
+	// Pod is the pod at this end and Node its node; zero if policies cannot select this end.
 	Pod     cluster.Key
 	Node    string
 	Allowed bool
 	Reason  Reason
-	// Isolating are the policies that select the pod in this direction: what none of them allows is forbidden.
+	// Isolating are the policies that select the pod in this direction: what none of them allows is denied.
 	Isolating []cluster.Key
-	// Wrong are those of Isolating that cannot be put into force (see cluster.NetworkPolicy).
+	// Wrong are those of Isolating that are invalid (see cluster.NetworkPolicy).
 	Wrong []cluster.Key
-	// Rules are all that allow it.
+	// Rules are all rules that allow it.
 	Rules []Rule
-	// Near are the rules of Isolating that allow one of the peer and the port, if none allows both.
+	// Near are the rules of Isolating that allow only the peer or only the port, if none allows both.
 	Near []Near
 }
 
-// Direction is seen from the pod.
+// Direction is the direction of traffic from the pod's perspective.
 type Direction string
 
 // The directions.
@@ -73,25 +75,25 @@ const (
 	Egress  Direction = "egress"
 )
 
-// Reason is what decided.
+// Reason is why a decision was made.
 type Reason string
 
-// The reasons. The last two alone forbid.
+// The reasons. Only the last two deny.
 const (
-	// ReasonNoPod allows: policies are about pods.
+	// ReasonNoPod allows: policies apply to pods.
 	ReasonNoPod Reason = "not a pod that policies can select"
-	// ReasonItself allows: a pod may always talk to itself.
+	// ReasonItself allows: a pod can always reach itself.
 	ReasonItself Reason = "the pod itself"
-	// ReasonNode allows: a pod may always talk with the node that it runs on.
+	// ReasonNode allows: a pod and its own node can always reach each other.
 	ReasonNode Reason = "the pod's own node"
 	// ReasonNotIsolated allows: no policy selects the pod in this direction.
 	ReasonNotIsolated Reason = "no policy selects the pod"
-	// ReasonRule allows: rules of policies that select the pod do.
+	// ReasonRule allows: a rule of a policy that selects the pod does.
 	ReasonRule Reason = "a rule allows it"
-	// ReasonNoRule forbids: policies select the pod, and no rule of theirs allows it.
+	// ReasonNoRule denies: policies select the pod, and none of their rules allows it.
 	ReasonNoRule Reason = "no rule allows it"
-	// ReasonWrong forbids: policies select the pod of which one cannot be put into force, so that nobody knows what it forbids.
-	ReasonWrong Reason = "a policy that selects the pod is wrong"
+	// ReasonInvalid denies: a policy that selects the pod is invalid, so what it allows is unknown.
+	ReasonInvalid Reason = "a policy that selects the pod is invalid"
 )
 
 // Rule names a rule of a policy.
@@ -102,14 +104,14 @@ type Rule struct {
 	Index int
 }
 
-// Near is a rule that allows a half of what is asked.
+// Near is a rule that matches only the peer or only the port.
 type Near struct {
 	Rule
-	// Peer says that it is the peer that is allowed, otherwise it is the port.
+	// Peer says that the peer matches, otherwise the port does.
 	Peer bool
 }
 
-// Evaluate judges traffic by the policies of a snapshot.
+// Evaluate evaluates traffic by the policies of a snapshot.
 func Evaluate(snapshot *cluster.Snapshot, t Traffic) Verdict {
 	source, err := resolve(snapshot, t.Source, t.Destination)
 	if err != nil {
@@ -122,24 +124,24 @@ func Evaluate(snapshot *cluster.Snapshot, t Traffic) Verdict {
 	ask := question{snapshot: snapshot, protocol: t.Protocol, port: t.Port, destination: destination.pod}
 
 	ask.direction, ask.subject, ask.peer = Egress, source.pod, destination
-	egress := judge(ask)
+	egress := evaluateEnd(ask)
 	ask.direction, ask.subject, ask.peer = Ingress, destination.pod, source
-	ingress := judge(ask)
+	ingress := evaluateEnd(ask)
 	return Verdict{Allowed: egress.Allowed && ingress.Allowed, Egress: egress, Ingress: ingress}
 }
 
 // end is an end of traffic as policies see it.
 type end struct {
-	// pod is nil if policies cannot tell that it is one.
+	// pod is nil if policies do not see a pod.
 	pod *cluster.Pod
-	// address is what ipBlocks are asked about; invalid if it is not known.
+	// address is what ipBlocks match; invalid if unknown.
 	address netip.Addr
-	// node is the name of the node that this end is; ownNode says that it is the other end's.
+	// node is the name of the node if this end is one; ownNode says that it is the other end's.
 	node    string
 	ownNode bool
 }
 
-// resolve finds out who an end is.
+// resolve identifies an end.
 func resolve(s *cluster.Snapshot, e, other Endpoint) (end, error) {
 	if e.Node {
 		return end{ownNode: true}, nil
@@ -179,7 +181,7 @@ func resolve(s *cluster.Snapshot, e, other Endpoint) (end, error) {
 	return end{address: address}, nil
 }
 
-// selectable tells whether policies see a pod as a pod.
+// selectable reports whether policies see a pod as a pod.
 func selectable(p *cluster.Pod) bool { return !p.HostNetwork && !p.Ended }
 
 func podNamed(s *cluster.Snapshot, key cluster.Key) *cluster.Pod {
@@ -187,7 +189,7 @@ func podNamed(s *cluster.Snapshot, key cluster.Key) *cluster.Pod {
 	return pod
 }
 
-// addressFor gives the address of a pod by which it talks to another end; invalid if it has none of that family.
+// addressFor returns the address that a pod uses towards another end; invalid if it has none of that family.
 func addressFor(s *cluster.Snapshot, pod *cluster.Pod, other Endpoint) netip.Addr {
 	theirs := []netip.Addr{other.Address.Unmap()}
 	if !other.Address.IsValid() {

@@ -7,10 +7,10 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// String gives the policy and the path of the rule's field, such as "prod/web spec.ingress[0]".
+// String returns the policy and the path of the rule's field, such as "prod/web spec.ingress[0]".
 func (r Rule) String() string { return fmt.Sprintf("%s spec.%s[%d]", r.Policy, r.Direction, r.Index) }
 
-// String says what the rule lacks.
+// String names what the rule lacks.
 func (n Near) String() string {
 	if n.Peer {
 		return fmt.Sprintf("%s allows the peer, but not the port", n.Rule)
@@ -18,8 +18,8 @@ func (n Near) String() string {
 	return fmt.Sprintf("%s allows the port, but not the peer", n.Rule)
 }
 
-// Explain says in a few lines what was decided and why, the summary first and the details after it: to who reads of a test that has failed.
-// For users the agent words it.
+// Explain describes the decisions in a few lines, the summary first, for the messages of failed tests. The agent has its own
+// text for users.
 func (v Verdict) Explain() []string {
 	if v.Err != nil {
 		return []string{v.Err.Error()}
@@ -36,8 +36,8 @@ func (v Verdict) Explain() []string {
 	return append(append([]string{summary}, v.Egress.Explain()...), v.Ingress.Explain()...)
 }
 
-// Explain says what one end has to do with it, in one line and one more for every rule that is to be named.
-func (j Judgement) Explain() []string {
+// Explain describes the decision in one line, and one more for each rule.
+func (j Decision) Explain() []string {
 	about := fmt.Sprintf("%s of %s: ", j.Direction, j.Pod)
 	switch j.Reason {
 	case ReasonNoPod:
@@ -48,7 +48,7 @@ func (j Judgement) Explain() []string {
 		return []string{about + "allowed, no policy selects it in this direction"}
 	case ReasonRule:
 		return append([]string{about + "allowed"}, indented(j.Rules)...)
-	case ReasonWrong:
+	case ReasonInvalid:
 		return []string{about + "not allowed, since policies that select it cannot be put into force: " + joined(j.Wrong)}
 	}
 	lines := []string{about + "not allowed by any of the policies that select it: " + joined(j.Isolating)}

@@ -63,7 +63,7 @@ func TestExplain(t *testing.T) {
 	}
 
 	v := Evaluate(s, traffic(t, "203.0.113.7 > prod/web TCP 443"))
-	want := Judgement{
+	want := Decision{
 		Direction: Ingress, Pod: cluster.Key{Namespace: "prod", Name: "web"}, Node: "a", Allowed: true, Reason: ReasonRule,
 		Isolating: []cluster.Key{{Namespace: "prod", Name: "p0"}, {Namespace: "prod", Name: "p1"}},
 		Rules:     []Rule{{cluster.Key{Namespace: "prod", Name: "p0"}, Ingress, 1}},
@@ -97,13 +97,13 @@ func TestTiers(t *testing.T) {
 	defer func() { tiers = before }()
 	s := with(t, `podSelector: {matchLabels: {app: web}}`)
 	ask := func(said outcome) bool {
-		tiers = []tier{alwaysAllowed, func(question, *Judgement) outcome { return said }, networkPolicies}
+		tiers = []tier{alwaysAllowed, func(question, *Decision) outcome { return said }, networkPolicies}
 		return Evaluate(s, traffic(t, "dev/web > prod/web TCP 80")).Allowed
 	}
 	if ask(next) || !ask(accept) || ask(deny) {
 		t.Error("a tier in front is not obeyed")
 	}
-	tiers = []tier{func(question, *Judgement) outcome { return next }}
+	tiers = []tier{func(question, *Decision) outcome { return next }}
 	if !Evaluate(s, traffic(t, "dev/web > prod/web TCP 80")).Allowed {
 		t.Error("what no tier decides is not allowed")
 	}

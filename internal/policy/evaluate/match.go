@@ -9,7 +9,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// isPeer tells whether an end is among the peers that one entry of `from` or `to` names.
+// isPeer reports whether an end matches one entry of `from` or `to`.
 func isPeer(s *cluster.Snapshot, policy *cluster.NetworkPolicy, p cluster.PolicyPeer, e end) bool {
 	if p.Block.IsValid() {
 		return e.address.IsValid() && p.Block.Contains(e.address) &&
@@ -29,8 +29,7 @@ func isPeer(s *cluster.Snapshot, policy *cluster.NetworkPolicy, p cluster.Policy
 	return p.Pods == nil || matches(*p.Pods, e.pod.Labels)
 }
 
-// namespaceLabels gives the labels of a namespace. One that has pods is there, and has its name for a label, even if nobody has
-// told of it yet.
+// namespaceLabels returns the labels of a namespace. One that the snapshot lacks has its name as a label.
 func namespaceLabels(s *cluster.Snapshot, name string) cluster.Labels {
 	for _, namespace := range s.Namespaces {
 		if namespace.Name == name {
@@ -40,7 +39,7 @@ func namespaceLabels(s *cluster.Snapshot, name string) cluster.Labels {
 	return cluster.NewLabels(map[string]string{"kubernetes.io/metadata.name": name})
 }
 
-// isPort tells whether the traffic goes to a port that one entry of `ports` names.
+// isPort reports whether the traffic matches one entry of `ports`.
 func isPort(q question, p cluster.PolicyPort) bool {
 	switch {
 	case p.Protocol != q.protocol:
@@ -55,7 +54,7 @@ func isPort(q question, p cluster.PolicyPort) bool {
 	}
 }
 
-// matches tells whether labels meet a selector: "The requirements are ANDed. An empty label selector matches all objects."
+// matches reports whether labels meet a selector: "The requirements are ANDed. An empty label selector matches all objects."
 func matches(s cluster.Selector, labels cluster.Labels) bool {
 	for _, r := range s.Requirements {
 		value, has := labels.Get(r.Key)

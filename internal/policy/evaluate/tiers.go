@@ -6,37 +6,37 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// question is traffic as one of its ends asks about it.
+// question is traffic from the perspective of one end.
 type question struct {
 	snapshot  *cluster.Snapshot
 	direction Direction
-	// subject is the pod that asks; nil if this end is none.
+	// subject is the pod at this end; nil if it is none.
 	subject *cluster.Pod
 	peer    end
-	// destination is where ports are: the peer for egress, the subject for ingress. Nil if that is no pod.
+	// destination is the pod with the ports: the peer for egress, the subject for ingress; nil if that is no pod.
 	destination *cluster.Pod
 	protocol    cluster.Protocol
 	port        uint16
 }
 
-// outcome is what a tier says.
+// outcome is the result of a tier.
 type outcome int
 
 const (
-	// next leaves it to the tiers behind.
+	// next leaves the decision to the next tier.
 	next outcome = iota
 	accept
 	deny
 )
 
-// tier is one stage of policies. It notes in the judgement why it says what it says.
-type tier func(question, *Judgement) outcome
+// tier is one stage of policies. It records the reason in the decision.
+type tier func(question, *Decision) outcome
 
-// tiers are asked in this order until one accepts or denies; what none does either about is allowed.
+// tiers are evaluated in this order until one accepts or denies; the default is to allow.
 var tiers = []tier{alwaysAllowed, networkPolicies}
 
-func judge(q question) Judgement {
-	j := Judgement{Direction: q.direction}
+func evaluateEnd(q question) Decision {
+	j := Decision{Direction: q.direction}
 	if q.subject != nil {
 		j.Pod, j.Node = q.subject.Key(), q.subject.Node
 	}
@@ -50,9 +50,9 @@ func judge(q question) Judgement {
 	return j
 }
 
-// alwaysAllowed is what policies have no say in. "Traffic to and from the node where a Pod is running is always allowed,
+// alwaysAllowed is what policies cannot deny. "Traffic to and from the node where a Pod is running is always allowed,
 // regardless of the IP address of the Pod or the node", and "a pod cannot block access to itself".
-func alwaysAllowed(q question, j *Judgement) outcome {
+func alwaysAllowed(q question, j *Decision) outcome {
 	switch {
 	case q.subject == nil:
 		j.Reason = ReasonNoPod
@@ -66,9 +66,9 @@ func alwaysAllowed(q question, j *Judgement) outcome {
 	return accept
 }
 
-// networkPolicies is networking.k8s.io/v1. "By default, a pod is non-isolated"; once any policy selects it in a direction,
-// what is allowed is what any of the policies allows: they "do not conflict; they are additive".
-func networkPolicies(q question, j *Judgement) outcome {
+// networkPolicies is networking.k8s.io/v1. "By default, a pod is non-isolated"; once any policy selects it in a direction, what
+// is allowed is what any of the policies allows: they "do not conflict; they are additive".
+func networkPolicies(q question, j *Decision) outcome {
 	for _, policy := range q.snapshot.NetworkPolicies {
 		isolates, rules := policy.IsolatesIngress, policy.Ingress
 		if q.direction == Egress {
@@ -97,7 +97,7 @@ func networkPolicies(q question, j *Judgement) outcome {
 		j.Reason = ReasonNotIsolated
 		return next
 	case len(j.Wrong) > 0:
-		j.Reason, j.Rules, j.Near = ReasonWrong, nil, nil
+		j.Reason, j.Rules, j.Near = ReasonInvalid, nil, nil
 		return deny
 	case len(j.Rules) > 0:
 		j.Reason, j.Near = ReasonRule, nil

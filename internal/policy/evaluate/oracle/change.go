@@ -7,10 +7,10 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Change makes the World that comes after this one: what does not change is the same, as in snapshots that follow each other.
-func (w World) Change(r *rand.Rand) World {
+// Change returns a successor of the Cluster; unchanged objects are the same, as in consecutive snapshots.
+func (w Cluster) Change(r *rand.Rand) Cluster {
 	next := *w.Snapshot
-	w = World{&next}
+	w = Cluster{&next}
 	switch r.IntN(6) {
 	case 0:
 		w.Namespaces = slices.Clone(w.Namespaces)
@@ -49,7 +49,7 @@ func (w World) Change(r *rand.Rand) World {
 	return w.withoutTwins()
 }
 
-func (w World) changePod(r *rand.Rand, change func(*cluster.Pod)) {
+func (w Cluster) changePod(r *rand.Rand, change func(*cluster.Pod)) {
 	pods := w.Pods.Slice()
 	i := r.IntN(len(pods))
 	changed := *pods[i]
@@ -58,8 +58,8 @@ func (w World) changePod(r *rand.Rand, change func(*cluster.Pod)) {
 	w.Pods = podList(pods)
 }
 
-// withoutTwins ends pods whose addresses another one has, and drops policies whose name another one has.
-func (w World) withoutTwins() World {
+// withoutTwins ends pods that share addresses, and drops policies that share a name.
+func (w Cluster) withoutTwins() Cluster {
 	taken := map[string]bool{}
 	pods := w.Pods.Slice()
 	for i, p := range pods {

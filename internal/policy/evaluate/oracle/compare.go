@@ -9,11 +9,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 )
 
-// Judge says about traffic in a World whether it is allowed at this node, and why, as far as it knows. An error is one of the judge itself.
-type Judge func(World, evaluate.Traffic) (allowed bool, why string, err error)
+// Evaluator reports whether this node allows traffic in a Cluster, and why. An error is the evaluator's own.
+type Evaluator func(Cluster, evaluate.Traffic) (allowed bool, why string, err error)
 
-// Documentation is the judge by the API's documentation. Only pods of this node are asked, of both ends.
-func Documentation(w World, t evaluate.Traffic) (allowed bool, why string, err error) {
+// Documentation is package evaluate as an Evaluator: only the pods of this node enforce policies, at both ends.
+func Documentation(w Cluster, t evaluate.Traffic) (allowed bool, why string, err error) {
 	v := evaluate.Evaluate(w.Snapshot, t)
 	if v.Err != nil {
 		return false, "", fmt.Errorf("evaluate %s: %w", Describe(t), v.Err)
@@ -21,34 +21,34 @@ func Documentation(w World, t evaluate.Traffic) (allowed bool, why string, err e
 	return w.Allows(v.Egress) && w.Allows(v.Ingress), strings.Join(v.Explain(), "\n"), nil
 }
 
-// Allows tells whether this node lets pass what has a judgement: what is said to pods elsewhere is for their nodes to enforce.
-func (w World) Allows(j evaluate.Judgement) bool {
-	return j.Allowed || !w.Judges(j)
+// Allows reports whether this node lets traffic with a decision pass: decisions for pods on other nodes are enforced there.
+func (w Cluster) Allows(j evaluate.Decision) bool {
+	return j.Allowed || !w.Enforces(j)
 }
 
-// Judges tells whether a judgement is of a pod of this node.
-func (w World) Judges(j evaluate.Judgement) bool {
+// Enforces reports whether a decision is for a pod of this node.
+func (w Cluster) Enforces(j evaluate.Decision) bool {
 	return slices.ContainsFunc(w.Own(), func(p *cluster.Pod) bool { return p.Key() == j.Pod })
 }
 
-// Disagreement words the smallest cluster in which a judge disagrees with the documentation about traffic. If it does not in a World that
-// it has not come to by way of others, the World is left as it is.
-func Disagreement(w World, t evaluate.Traffic, judge Judge) string {
-	disagree := func(w World) bool {
+// Disagreement describes the smallest cluster in which an evaluator disagrees with the documentation about traffic. If it only
+// disagrees after other Clusters, the Cluster is not shrunk.
+func Disagreement(w Cluster, t evaluate.Traffic, evaluator Evaluator) string {
+	disagree := func(w Cluster) bool {
 		want, _, err := Documentation(w, t)
 		if err != nil {
-			return false // an end of the traffic was taken out
+			return false // an end of the traffic was removed
 		}
-		got, _, err := judge(w, t)
+		got, _, err := evaluator(w, t)
 		return err == nil && got != want
 	}
-	note := "The judge came to it by way of other clusters, and agrees if it sees nothing but this one:\n"
+	note := "The evaluator disagrees only after other clusters, not in this one alone:\n"
 	if disagree(w) {
 		w, note = w.Shrink(disagree), ""
 	}
 	want, documentation, err := Documentation(w, t)
-	got, other, err2 := judge(w, t)
-	return fmt.Sprintf("%s\n%sallowed by the documentation: %t %v\n%s\nallowed by the judge: %t %v\n%s\n%s",
+	got, other, err2 := evaluator(w, t)
+	return fmt.Sprintf("%s\n%sallowed by the documentation: %t %v\n%s\nallowed by the evaluator: %t %v\n%s\n%s",
 		Describe(t), note, want, errorOrNothing(err), documentation, got, errorOrNothing(err2), other, w.YAML())
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Few, so that what is random agrees often.
+// Few values, so that random selectors match often.
 var (
 	labelKeys   = []string{"app", "tier"}
 	labelValues = []string{"x", "y", "z"}
@@ -18,7 +18,7 @@ var (
 	usualPorts  = []uint16{1, 53, 80, 81, 443, 8080, 8081, 32000, 50051, 65535}
 )
 
-// blocks hold each other, single addresses, pods, nodes and the world.
+// blocks contain each other, single addresses, pods, nodes and external addresses.
 var blocks = prefixes(
 	"0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.1.0/24", "10.1.1.3/32", "10.1.2.0/24", "10.1.2.0/29", "10.1.2.2/32", "10.1.2.9/32",
 	"172.30.0.0/24", "172.30.0.1/32", "172.30.0.2/32", "203.0.113.0/24", "203.0.113.0/25", "203.0.113.0/28", "203.0.113.7/32", "203.0.113.8/31",

@@ -8,8 +8,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Shrink takes things out of a World, one by one, for as long as `fails` says that it still fails, and gives what is left.
-func (w World) Shrink(fails func(World) bool) World {
+// Shrink removes parts of a Cluster, one at a time, while `fails` still returns true, and returns the rest.
+func (w Cluster) Shrink(fails func(Cluster) bool) Cluster {
 	for {
 		smaller, found := w, false
 		for candidate := range w.smaller() {
@@ -25,13 +25,13 @@ func (w World) Shrink(fails func(World) bool) World {
 	}
 }
 
-// smaller gives the Worlds that lack one thing, the greatest things first.
-func (w World) smaller() iter.Seq[World] {
-	return func(yield func(World) bool) {
+// smaller returns the Clusters that lack one thing, the largest things first.
+func (w Cluster) smaller() iter.Seq[Cluster] {
+	return func(yield func(Cluster) bool) {
 		with := func(change func(*cluster.Snapshot)) bool {
 			s := *w.Snapshot
 			change(&s)
-			return yield(World{&s})
+			return yield(Cluster{&s})
 		}
 		for policies := range without(w.NetworkPolicies) {
 			if !with(func(s *cluster.Snapshot) { s.NetworkPolicies = policies }) {
@@ -40,7 +40,7 @@ func (w World) smaller() iter.Seq[World] {
 		}
 		for i, p := range w.Pods.Slice() {
 			if p.Node == Here && !p.HostNetwork {
-				continue // the judges' own
+				continue // needed by every evaluator
 			}
 			if !with(func(s *cluster.Snapshot) { s.Pods = cluster.ListOf(slices.Delete(w.Pods.Slice(), i, i+1)...) }) {
 				return
@@ -76,7 +76,7 @@ func (w World) smaller() iter.Seq[World] {
 	}
 }
 
-// without gives the list without each of its items.
+// without returns the list without each of its items.
 func without[T any](list []T) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for i := range list {
@@ -87,7 +87,7 @@ func without[T any](list []T) iter.Seq[[]T] {
 	}
 }
 
-// replaced gives the list with another item.
+// replaced returns the list with another item.
 func replaced[T any](list []T, i int, item T) []T {
 	list = slices.Clone(list)
 	list[i] = item

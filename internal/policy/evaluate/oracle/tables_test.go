@@ -16,8 +16,8 @@ import (
 )
 
 // byTables is the judge that looks things up in compiled tables.
-func byTables(tables *policy.Tables) Judge {
-	return func(w World, t evaluate.Traffic) (allowed bool, why string, err error) {
+func byTables(tables *policy.Tables) Evaluator {
+	return func(w Cluster, t evaluate.Traffic) (allowed bool, why string, err error) {
 		allowed = true
 		for _, end := range []struct {
 			self, other evaluate.Endpoint
@@ -40,7 +40,7 @@ func byTables(tables *policy.Tables) Judge {
 }
 
 // namesRule checks that the policy by which tables allow something does allow it.
-func namesRule(w World, t evaluate.Traffic, direction policy.Direction, sets policy.Sets, allowed bool, by cluster.Key) error {
+func namesRule(w Cluster, t evaluate.Traffic, direction policy.Direction, sets policy.Sets, allowed bool, by cluster.Key) error {
 	v := evaluate.Evaluate(w.Snapshot, t)
 	j, set := v.Ingress, sets.Ingress
 	if direction == policy.Egress {
@@ -55,8 +55,8 @@ func namesRule(w World, t evaluate.Traffic, direction policy.Direction, sets pol
 	return nil
 }
 
-// compiled is byTables of a World by itself.
-func compiled(w World, t evaluate.Traffic) (bool, string, error) {
+// compiled is byTables of a Cluster by itself.
+func compiled(w Cluster, t evaluate.Traffic) (bool, string, error) {
 	tables, _ := policy.NewCompiler(Here).Compile(w.Snapshot, w.Local())
 	return byTables(tables)(w, t)
 }
@@ -65,7 +65,7 @@ func compiled(w World, t evaluate.Traffic) (bool, string, error) {
 func compare(tb testing.TB, r *rand.Rand, worlds, traffic int) (cases, allowed int) {
 	tb.Helper()
 	compiler := policy.NewCompiler(Here)
-	var w World
+	var w Cluster
 	for i := range worlds {
 		if i%4 == 0 {
 			w = Random(r)
@@ -73,14 +73,14 @@ func compare(tb testing.TB, r *rand.Rand, worlds, traffic int) (cases, allowed i
 			w = w.Change(r)
 		}
 		tables, _ := compiler.Compile(w.Snapshot, w.Local())
-		judge := byTables(tables)
+		evaluator := byTables(tables)
 		for range traffic {
 			t := w.Traffic(r)
 			want, _, err := Documentation(w, t)
 			if err != nil {
 				tb.Fatal(err)
 			}
-			got, _, err := judge(w, t)
+			got, _, err := evaluator(w, t)
 			if err != nil {
 				tb.Fatalf("%v\n%s", err, Disagreement(w, t, compiled))
 			}
@@ -114,7 +114,7 @@ func FuzzTables(f *testing.F) {
 // A judge that is wrong in one thing is found, and what is left shows only that.
 func TestDisagreement(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	withoutExcept := func(w World, t evaluate.Traffic) (bool, string, error) {
+	withoutExcept := func(w Cluster, t evaluate.Traffic) (bool, string, error) {
 		s := *w.Snapshot
 		s.NetworkPolicies = nil
 		for _, p := range w.NetworkPolicies {
@@ -131,7 +131,7 @@ func TestDisagreement(t *testing.T) {
 			}
 			s.NetworkPolicies = append(s.NetworkPolicies, &open)
 		}
-		return Documentation(World{&s}, t)
+		return Documentation(Cluster{&s}, t)
 	}
 	for range 100_000 {
 		w := Random(r)

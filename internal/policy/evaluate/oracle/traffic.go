@@ -15,7 +15,7 @@ const (
 	ICMPv6 cluster.Protocol = 58
 )
 
-// others are addresses of nobody in particular, of each family.
+// others are addresses that are no pod's, of each family.
 var others = [2][]netip.Addr{
 	addresses("203.0.113.7", "203.0.113.8", "203.0.113.9", "203.0.113.20", "203.0.113.200", "198.51.100.1", "10.1.2.6", "10.1.2.9", "10.1.2.77", "172.30.0.2"),
 	addresses("2001:db8:ffff::7", "2001:db8:ffff::9", "2001:db8:ffff::77", "2001:db8:1::1", "fd00:1:2::99", "fd00:172:30::2"),
@@ -28,8 +28,8 @@ func addresses(all ...string) (parsed []netip.Addr) {
 	return parsed
 }
 
-// Traffic makes traffic of which one end at least is a pod of this node. Both ends have addresses.
-func (w World) Traffic(r *rand.Rand) evaluate.Traffic {
+// Traffic makes traffic with a pod of this node at one end or both. Both ends have addresses.
+func (w Cluster) Traffic(r *rand.Rand) evaluate.Traffic {
 	var t evaluate.Traffic
 	family := r.IntN(2)
 	own := w.Own()
@@ -60,8 +60,8 @@ func (w World) Traffic(r *rand.Rand) evaluate.Traffic {
 	return t
 }
 
-// end gives the other end of traffic with a pod, of a family: a pod, an address of nobody, or this node.
-func (w World) end(r *rand.Rand, family int, not *cluster.Pod) evaluate.Endpoint {
+// end returns another end for traffic with a pod, of a family: a pod, another address, or this node.
+func (w Cluster) end(r *rand.Rand, family int, not *cluster.Pod) evaluate.Endpoint {
 	if chance(r, 8) {
 		return evaluate.Endpoint{Address: nodes[0].Addresses[family]}
 	}
@@ -81,7 +81,7 @@ func (w World) end(r *rand.Rand, family int, not *cluster.Pod) evaluate.Endpoint
 	return evaluate.Endpoint{Address: pick(r, others[family]...)}
 }
 
-// Describe says in one line what traffic is.
+// Describe formats traffic in one line.
 func Describe(t evaluate.Traffic) string {
 	end := func(e evaluate.Endpoint) string {
 		if e.Masqueraded {

@@ -13,13 +13,13 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// YAML gives the World as manifests.
-func (w World) YAML() string {
+// YAML formats the Cluster as manifests.
+func (w Cluster) YAML() string {
 	var out strings.Builder
 	document := func(object any) {
 		text, err := yaml.Marshal(object)
 		if err != nil {
-			text = []byte("# " + err.Error() + "\n") // plain data can be marshalled
+			text = []byte("# " + err.Error() + "\n") // plain data always marshals
 		}
 		out.WriteString("---\n")
 		for line := range strings.Lines(string(text)) {

@@ -38,7 +38,7 @@ func (t *tenants) web(namespace string, bits int) {
 func (t *tenants) closed(tables *Tables) string {
 	var names []string
 	for _, pod := range t.local.Pods {
-		if sets := tables.Pods[pod.Addresses[0]]; sets.Ingress == Closed || sets.Egress == Closed {
+		if sets := tables.Pods[pod.Addresses[0]]; sets.Ingress == DenyAll || sets.Egress == DenyAll {
 			names = append(names, pod.Pod.String())
 		}
 	}
@@ -101,11 +101,11 @@ func TestCoveredRulesTellNothingApart(t *testing.T) {
 	w := newTenants("evil")
 	w.web("good", bits)
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
-		everybody := &cluster.NetworkPolicy{Namespace: "evil", Name: names[0], IsolatesIngress: true, Ingress: []cluster.PolicyRule{{}}}
+		anyPeer := &cluster.NetworkPolicy{Namespace: "evil", Name: names[0], IsolatesIngress: true, Ingress: []cluster.PolicyRule{{}}}
 		some := &cluster.NetworkPolicy{Namespace: "evil", Name: names[1], IsolatesIngress: true, Ingress: bitRules(1)}
-		policies := []*cluster.NetworkPolicy{everybody, some}
+		policies := []*cluster.NetworkPolicy{anyPeer, some}
 		if names[0] > names[1] {
-			policies = []*cluster.NetworkPolicy{some, everybody}
+			policies = []*cluster.NetworkPolicy{some, anyPeer}
 		}
 		tables, _ := w.compile(NewCompiler("n1"), policies...)
 		_, by := tables.Verdict(w.sets(tables, "evil"), Ingress, addrs("10.2.0.1")[0], 6, 80)
@@ -189,7 +189,7 @@ func TestWhoTellsMoreApartGoesFirst(t *testing.T) {
 	if got := w.closed(tables); got != "much/pod2 much/pod3 much/pod4" || len(problems) != 3 {
 		t.Errorf("closed are %q: %v", got, problems)
 	}
-	want := `NetworkPolicy much/pod2: its rules do not fit: namespace "much" asks for `
+	want := `NetworkPolicy much/pod2: its rules exceed the capacity: namespace "much" needs `
 	if len(problems) == 0 || !strings.HasPrefix(problems[0].Text, want) {
 		t.Errorf("problems are %v, want %s", problems, want)
 	}
@@ -379,8 +379,8 @@ func testSameSelectors(t *testing.T, second string) {
 	}
 	// To each good one all sorts are one: it has an entry for each, of which the evil ones alone would make 31 more, twice, and the other one 1 more. To the
 	// evil ones, 7 of the rare sorts are one of the rest; and to the other one all 8 are one.
-	const more, sorts = good * (1<<bits + rare - 1), 1<<bits - 1
-	evil, other := (2*more*sorts+(2*sorts+1)*(rare-1))/(2*(2*sorts+1))+1, more/(2*sorts+1)+2*(rare-1)+1
+	const more, groups = good * (1<<bits + rare - 1), 1<<bits - 1
+	evil, other := (2*more*groups+(2*groups+1)*(rare-1))/(2*(2*groups+1))+1, more/(2*groups+1)+2*(rare-1)+1
 	if costs["evil-a"] != evil || costs["evil-b"] != evil || costs["other"] != other || costs["good0"] != 0 {
 		t.Errorf("namespaces are charged %v, want %d each and %d", costs, evil, other)
 	}

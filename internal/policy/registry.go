@@ -13,7 +13,7 @@ import (
 // content is a checksum of what a number stands for.
 type content [sha256.Size]byte
 
-// digest makes a content of parts. Each part has its length before it, so that no two lists of parts run together.
+// digest makes a content of parts. The length precedes each part, so that different lists of parts differ.
 type digest struct {
 	sum    hash.Hash
 	length [8]byte
@@ -47,21 +47,20 @@ func (d *digest) content() (c content) {
 	return c
 }
 
-// numbered is an object with a number that is made of its content.
+// numbered is an object with a number that derives from its content.
 type numbered[T any] struct {
 	value   T
 	content content
-	// number is 0 until the registry gives it one.
+	// number is 0 until the registry assigns one.
 	number uint32
-	used   uint64 // the last pass that asked for it
+	used   uint64 // the last pass that used it
 }
 
-// registry keeps one object for each content, and gives numbers: what the checksum begins with, or the next of a series that
-// it begins, if another content has that. Such collisions are decided by the order of contents among those that are
-// new, and for whoever was there before among the others; so two agents, or one that starts again, make the same numbers as long as
-// there is none.
+// registry holds one object for each content and assigns numbers: the first bytes of the checksum, or the next of a series that
+// starts there if another content has that number. Among new objects the order of contents decides a collision; an older object
+// keeps its number. So two agents, or a restarted one, assign the same numbers as long as nothing collides.
 type registry[T any] struct {
-	// number makes the nth number of a content, from 0. 0 is not valid, and so is what it avoids.
+	// number returns the nth number of a content, from 0. The result 0 is skipped.
 	number  func(c content, nth uint32) uint32
 	objects map[content]*numbered[T]
 	taken   map[uint32]*numbered[T]
@@ -73,10 +72,10 @@ func newRegistry[T any](number func(content, uint32) uint32) *registry[T] {
 	return &registry[T]{number: number, objects: map[content]*numbered[T]{}, taken: map[uint32]*numbered[T]{}}
 }
 
-// begin begins a pass.
+// begin starts a pass.
 func (r *registry[T]) begin() { r.pass++ }
 
-// get gives the object with a content and notes that this pass uses it. What is not there is made.
+// get returns the object with a content, makes it if necessary, and marks it as used.
 func (r *registry[T]) get(c content, value func() T) *numbered[T] {
 	o := r.objects[c]
 	if o == nil {
@@ -88,8 +87,8 @@ func (r *registry[T]) get(c content, value func() T) *numbered[T] {
 	return o
 }
 
-// use notes that this pass uses an object that a pass before has got, and gives the one to use: the registry may have dropped
-// it, and got another with the same content since.
+// use marks an object of a previous pass as used and returns the one to use: the registry may have dropped it and made another
+// with the same content.
 func (r *registry[T]) use(o *numbered[T]) *numbered[T] {
 	if o.used == r.pass {
 		return o
@@ -97,8 +96,8 @@ func (r *registry[T]) use(o *numbered[T]) *numbered[T] {
 	return r.get(o.content, func() T { return o.value })
 }
 
-// give gives numbers to the objects that have none.
-func (r *registry[T]) give() {
+// assign gives numbers to the objects that have none.
+func (r *registry[T]) assign() {
 	slices.SortFunc(r.waiting, func(a, b *numbered[T]) int { return bytes.Compare(a.content[:], b.content[:]) })
 	for _, o := range r.waiting {
 		for nth := uint32(0); ; nth++ {
@@ -113,7 +112,7 @@ func (r *registry[T]) give() {
 	r.waiting = r.waiting[:0]
 }
 
-// sweep drops what neither this pass nor the one before has used: for as long the kernel may still have the number.
+// sweep drops what neither this pass nor the previous one used: until then the kernel may still have the number.
 func (r *registry[T]) sweep() {
 	for c, o := range r.objects {
 		if o.used+1 < r.pass {
@@ -123,7 +122,7 @@ func (r *registry[T]) sweep() {
 	}
 }
 
-// hashed gives the nth number of a content: 32 bits of it, then of checksums of it.
+// hashed returns the nth number of a content: its first 32 bits, then those of further checksums.
 func hashed(c content, nth uint32) uint32 {
 	if nth == 0 {
 		return binary.BigEndian.Uint32(c[:])

@@ -1,5 +1,5 @@
-// Package oracle makes random clusters and random traffic, so that judges of NetworkPolicies can be compared, and finds the smallest
-// cluster in which they disagree. It is for tests.
+// Package oracle makes random clusters and traffic to compare evaluators of NetworkPolicies, and finds the smallest cluster in
+// which they disagree. It is for tests.
 package oracle
 
 import (
@@ -12,17 +12,17 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// The nodes of every World. Judges stand on Here.
+// The nodes of every Cluster. Evaluators run on Here.
 const (
 	Here  = "here"
 	There = "there"
 )
 
-// World is a cluster of two nodes with a few pods, namespaces and policies, in which labels, ports and ipBlocks meet often.
-type World struct{ *cluster.Snapshot }
+// Cluster is a cluster of two nodes with a few pods, namespaces and policies, whose labels, ports and ipBlocks match often.
+type Cluster struct{ *cluster.Snapshot }
 
-// Own gives the pods of this node that have an interface of their own.
-func (w World) Own() []*cluster.Pod {
+// Own returns the pods of this node that have an interface of their own.
+func (w Cluster) Own() []*cluster.Pod {
 	var own []*cluster.Pod
 	for p := range w.Pods.All() {
 		if p.Node == Here && !p.HostNetwork && !p.Ended {
@@ -32,8 +32,8 @@ func (w World) Own() []*cluster.Pod {
 	return own
 }
 
-// Local gives what this node knows of itself.
-func (w World) Local() policy.Local {
+// Local returns what this node knows about itself.
+func (w Cluster) Local() policy.Local {
 	var local policy.Local
 	for _, p := range w.Own() {
 		local.Pods = append(local.Pods, policy.LocalPod{Pod: p.Key(), Addresses: p.Addresses})
@@ -41,20 +41,20 @@ func (w World) Local() policy.Local {
 	return local
 }
 
-// nodes are those of every World.
+// nodes are the nodes of every Cluster.
 var nodes = []cluster.Node{
 	{Name: Here, Addresses: []netip.Addr{netip.MustParseAddr("172.30.0.1"), netip.MustParseAddr("fd00:172:30::1")}},
 	{Name: There, Addresses: []netip.Addr{netip.MustParseAddr("172.30.0.2"), netip.MustParseAddr("fd00:172:30::2")}},
 }
 
-// slot is a place for a pod: where it runs, and which number its addresses have there.
+// slot is a possible pod: its node and the last byte of its addresses.
 type slot struct {
 	node   string
 	number byte
 	always bool
 }
 
-// The two pods here are always there; their addresses are those of the pods that packet tests of the datapath have devices for.
+// The two pods on this node always exist; the packet tests of the datapath have devices with their addresses.
 var slots = []slot{{Here, 2, true}, {Here, 3, true}, {There, 2, false}, {There, 3, false}, {There, 4, false}, {There, 5, false}}
 
 func (s slot) addresses() []netip.Addr {
@@ -69,11 +69,11 @@ func (s slot) addresses() []netip.Addr {
 
 var namespaces = []string{"blue", "green", "red"}
 
-// Random makes a World.
-func Random(r *rand.Rand) World {
-	w := World{&cluster.Snapshot{Nodes: nodes}}
+// Random makes a Cluster.
+func Random(r *rand.Rand) Cluster {
+	w := Cluster{&cluster.Snapshot{Nodes: nodes}}
 	for _, name := range namespaces {
-		if chance(r, 80) { // the others have pods all the same
+		if chance(r, 80) { // the others have pods nevertheless
 			w.Namespaces = append(w.Namespaces, randomNamespace(r, name))
 		}
 	}
@@ -87,7 +87,7 @@ func Random(r *rand.Rand) World {
 		pods = append(pods, onNode(randomPod(r, slot{node: pick(r, Here, There), number: 100})))
 	}
 	if chance(r, 30) {
-		ended := randomPod(r, slot{There, byte(2 + r.IntN(6)), false}) // its addresses may be another's
+		ended := randomPod(r, slot{There, byte(2 + r.IntN(6)), false}) // another pod may have its addresses
 		ended.Name, ended.Ended = "ended", true
 		pods = append(pods, ended)
 	}
@@ -99,7 +99,7 @@ func Random(r *rand.Rand) World {
 	return w
 }
 
-// podList gives pods as snapshots have them.
+// podList sorts pods as snapshots do.
 func podList(pods []*cluster.Pod) cluster.List[*cluster.Pod] {
 	slices.SortFunc(pods, func(a, b *cluster.Pod) int { return a.Key().Compare(b.Key()) })
 	return cluster.ListOf(pods...)
@@ -127,7 +127,7 @@ func randomPod(r *rand.Rand, s slot) *cluster.Pod {
 	return p
 }
 
-// onNode gives a pod its node's network.
+// onNode makes a pod use hostNetwork.
 func onNode(p *cluster.Pod) *cluster.Pod {
 	p.HostNetwork = true
 	for _, n := range nodes {

@@ -8,20 +8,20 @@ import (
 	fair "github.com/beeline-cni/beeline/internal/share"
 )
 
-// The tables that are shared by namespaces.
+// The tables that namespaces share.
 const (
 	tablePolicies = iota
 	tablePorts
 )
 
-var boundedTables = [2]string{tablePolicies: "policies", tablePorts: "policy_ports"}
+var limitedTables = [2]string{tablePolicies: "policies", tablePorts: "policy_ports"}
 
-// demands are what namespaces would need if there were no rules but those of each. Rules of others tell apart pods that are alike to it, and so make
-// more entries of its own: that is not its doing (see splits).
+// demands are what each namespace would need alone. Rules of other namespaces split identities that it treats alike and so
+// increase its entries; that is not part of its demand (see splits).
 type demands struct {
 	sets   map[*numbered[*set]]*demand
 	spaces map[string]*demand
-	// setsOf has the sets in force in which policies have rules; policies are sorted by name.
+	// setsOf has the active sets with rules of each policy; policies are sorted by name.
 	setsOf   map[*cluster.NetworkPolicy][]*numbered[*set]
 	policies []*cluster.NetworkPolicy
 	splits   *splits
@@ -49,7 +49,7 @@ func (d *demand) take(list *numbered[portList]) {
 	}
 }
 
-// add adds what another needs. The table has a list once, whatever the number of sets with it.
+// add adds another demand. Sets share equal lists.
 func (d *demand) add(other *demand) {
 	d.policies, d.ports, d.unmade = d.policies+other.policies, d.ports+other.unmade, d.unmade+other.unmade
 	for list := range other.lists {
@@ -57,7 +57,7 @@ func (d *demand) add(other *demand) {
 	}
 }
 
-// with is what both need together of a table.
+// with returns what both need together of a table.
 func (d *demand) with(other *demand, table int) int {
 	if table == tablePolicies {
 		return d.policies + other.policies
@@ -83,15 +83,15 @@ func (c *Compiler) demands() *demands {
 		all.sets[s] = d
 	}
 	type seen struct {
-		set  *numbered[*set]
-		sort uint64
+		set      *numbered[*set]
+		podGroup uint64
 	}
-	sorts := map[seen]bool{}
+	groups := map[seen]bool{}
 	c.eachIdentity(all.splits, func(i *identity, t *traits) {
 		for _, e := range i.entries {
 			d := all.sets[e.set]
-			if at := (seen{e.set, t.own[all.splits.spaceOf[e.set]]}); !sorts[at] {
-				sorts[at] = true
+			if at := (seen{e.set, t.own[all.splits.namespaceOf[e.set]]}); !groups[at] {
+				groups[at] = true
 				d.policies++
 			}
 			d.take(e.ports)
@@ -99,7 +99,7 @@ func (c *Compiler) demands() *demands {
 	})
 	for s, d := range all.sets {
 		if s.value.tooLong {
-			d.unmade = c.bounds.sizes.Ports + 1
+			d.unmade = c.limits.sizes.Ports + 1
 			d.ports += d.unmade
 		}
 		namespace := s.value.namespace()
@@ -112,7 +112,7 @@ func (c *Compiler) demands() *demands {
 	return all
 }
 
-// sum is what all namespaces need of a table.
+// sum returns what all namespaces need of a table.
 func (d *demands) sum(table int) (sum int) {
 	for _, space := range d.spaces {
 		sum += space.of(table)
@@ -120,9 +120,9 @@ func (d *demands) sum(table int) (sum int) {
 	return sum
 }
 
-// refuse adds the policies of the namespaces that need more of a table than others. Within a namespace policies have theirs by the order of their
-// names.
-func (d *demands) refuse(refused map[*cluster.NetworkPolicy]string, table, capacity int) {
+// reject adds policies of the namespaces that need more of a table than the limit. Within a namespace policies are accepted in
+// the order of their names.
+func (d *demands) reject(rejected map[*cluster.NetworkPolicy]string, table, capacity int) {
 	var wanted []int
 	for _, space := range d.spaces {
 		wanted = append(wanted, space.of(table))
@@ -139,7 +139,7 @@ func (d *demands) refuse(refused map[*cluster.NetworkPolicy]string, table, capac
 			if !charged[s] {
 				need.add(d.sets[s])
 			}
-			charged[s] = true // what is refused closes the pods that have the set, and nobody needs it
+			charged[s] = true // a rejected policy isolates the pods with the set, which then needs nothing
 		}
 		if had[p.Namespace] == nil {
 			had[p.Namespace] = newDemand()
@@ -148,12 +148,12 @@ func (d *demands) refuse(refused map[*cluster.NetworkPolicy]string, table, capac
 			had[p.Namespace].add(need)
 			continue
 		}
-		refused[p] = fmt.Sprintf("its rules do not fit: namespace %q asks for %d entries of the table %s, and there is room for %d (--policies-max)",
-			p.Namespace, space.of(table), boundedTables[table], limit)
+		rejected[p] = fmt.Sprintf("its rules exceed the capacity: namespace %q needs %d entries of the table %s, its share is %d (--policies-max)",
+			p.Namespace, space.of(table), limitedTables[table], limit)
 	}
 }
 
-// namespace is that of the set's policies; empty if it has no rules.
+// namespace returns that of the set's policies; empty if it has no rules.
 func (s *set) namespace() string {
 	if len(s.rules) == 0 {
 		return ""
@@ -161,7 +161,7 @@ func (s *set) namespace() string {
 	return s.rules[0].rule.policy.Namespace
 }
 
-// setsByPolicy gives the sets in force in which policies have rules, and these policies sorted by name.
+// setsByPolicy returns the active sets with rules of each policy, and these policies sorted by name.
 func (c *Compiler) setsByPolicy() (map[*cluster.NetworkPolicy][]*numbered[*set], []*cluster.NetworkPolicy) {
 	named := map[cluster.Key]*cluster.NetworkPolicy{}
 	for _, s := range c.subjects.used {

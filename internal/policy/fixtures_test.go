@@ -175,9 +175,9 @@ func runCases(t *testing.T, cases []testCase) {
 			tables, problems := NewCompiler("n1").Compile(snapshot, local)
 			for line := range strings.SplitSeq(strings.TrimSpace(c.want), "\n") {
 				if line = strings.TrimSpace(line); line != "" {
-					question, want, _ := strings.Cut(line, ": ")
-					if got := ask(t, snapshot, tables, question); got != want {
-						t.Errorf("%s: got %s, want %s", question, got, want)
+					query, want, _ := strings.Cut(line, ": ")
+					if got := ask(t, snapshot, tables, query); got != want {
+						t.Errorf("%s: got %s, want %s", query, got, want)
 					}
 				}
 			}
@@ -196,15 +196,15 @@ func runCases(t *testing.T, cases []testCase) {
 }
 
 // ask answers a question of a test case.
-func ask(t *testing.T, s *cluster.Snapshot, tables *Tables, question string) string {
+func ask(t *testing.T, s *cluster.Snapshot, tables *Tables, query string) string {
 	t.Helper()
-	fields := strings.Fields(question)
+	fields := strings.Fields(query)
 	if len(fields) != 4 {
-		t.Fatalf("%q is no question", question)
+		t.Fatalf("%q is no question", query)
 	}
 	subject, other := end(t, s, fields[0]), end(t, s, fields[2])
 	if subject.Is4() != other.Is4() {
-		t.Fatalf("%q is of two families", question)
+		t.Fatalf("%q is of two families", query)
 	}
 	direction := map[string]Direction{"<": Ingress, ">": Egress}[fields[1]]
 	name, number, _ := strings.Cut(fields[3], "/")

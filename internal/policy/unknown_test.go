@@ -26,7 +26,7 @@ func TestDoubt(t *testing.T) {
 				web > 192.168.60.11 TCP/80: yes
 				web < client TCP/80: yes
 				client > web TCP/80: yes`,
-			problems: `NetworkPolicy shop/a: spec.egress[0].to[0].ipBlock.cidr: "nonsense" is not a CIDR such as 10.1.0.0/24; closed is what it may be about: pod shop/web`,
+			problems: `NetworkPolicy shop/a: spec.egress[0].to[0].ipBlock.cidr: "nonsense" is not a CIDR such as 10.1.0.0/24; isolated: pod shop/web`,
 		},
 		{
 			name: "others do not open it",
@@ -37,7 +37,7 @@ func TestDoubt(t *testing.T) {
 			want: `
 				web < client TCP/80: no
 				client < web TCP/80: b`,
-			problems: `NetworkPolicy shop/a: spec.ingress[0].from[0]: has neither an ipBlock nor a selector; closed is what it may be about: pod shop/web`,
+			problems: `NetworkPolicy shop/a: spec.ingress[0].from[0]: has neither an ipBlock nor a selector; isolated: pod shop/web`,
 		},
 		{
 			name:     "a pod whose object is still to come is closed where policies may select it",
@@ -181,7 +181,7 @@ status: {podIPs: [{ip: 10.1.2.2}]}`,
 				web < 10.1.2.2 TCP/80: no
 				web < 10.1.2.2 TCP/81: a
 				web < client TCP/80: a`,
-			problems: "address 10.1.2.2 is claimed by pods shop/db and shop/twin; policies take it for a pod of which nothing is known",
+			problems: "address 10.1.2.2 is claimed by pods shop/db and shop/twin; policies treat it as an unknown pod",
 		},
 		{
 			name:     "who is here has the address",
@@ -203,7 +203,7 @@ metadata: {namespace: shop, name: liar, labels: {app: liar}}
 spec: {nodeName: n2}
 status: {podIPs: [{ip: 192.168.60.11}]}`,
 			want:     `web < 192.168.60.11 TCP/80: yes`,
-			problems: "address 192.168.60.11 of pod shop/liar is this node's own; policies take it for the node",
+			problems: "address 192.168.60.11 of pod shop/liar is this node's own; policies treat it as the node",
 		},
 		{
 			name:     "addresses that the node knows of itself",

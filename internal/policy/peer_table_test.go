@@ -61,11 +61,11 @@ func TestPeersAreAsAMap(t *testing.T) {
 		t.Error("nothing has changed, and the peers are others")
 	}
 	if got := peers.With(func() map[netip.Addr]Identity {
-		gone := map[netip.Addr]Identity{}
+		policyRemoved := map[netip.Addr]Identity{}
 		for addr := range peers.All() {
-			gone[addr] = IdentityUnknown
+			policyRemoved[addr] = IdentityUnknown
 		}
-		return gone
+		return policyRemoved
 	}()); got.Len() != 0 || len(maps.Collect(got.All())) != 0 {
 		t.Errorf("%d addresses are left", got.Len())
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -10,11 +11,76 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
+// listing is a policy that lets so many single addresses of the world in to all pods of its namespace.
+func listing(namespace, name string, blocks, from int) *cluster.NetworkPolicy {
+	rule := cluster.PolicyRule{}
+	for i := range blocks {
+		n := from + i
+		addr := netip.AddrFrom4([4]byte{203, byte(n >> 16), byte(n >> 8), byte(n)})
+		rule.Peers = append(rule.Peers, cluster.PolicyPeer{Block: netip.PrefixFrom(addr, 32)})
+	}
+	return &cluster.NetworkPolicy{Namespace: namespace, Name: name, IsolatesIngress: true, Ingress: []cluster.PolicyRule{rule}}
+}
+
+// The blocks of one namespace take neither the room of pods nor that of others: whom its policies select is closed, and nobody else.
+func TestBlocksOfOneNamespaceAreBounded(t *testing.T) {
+	s := &cluster.Snapshot{}
+	local := Local{Addresses: addrs("192.168.60.11")}
+	for i, namespace := range []string{"evil", "good"} {
+		s.Namespaces = append(s.Namespaces, &cluster.Namespace{Name: namespace, Labels: cluster.NewLabels(map[string]string{"kubernetes.io/metadata.name": namespace})})
+		pod := &cluster.Pod{Namespace: namespace, Name: "pod", Node: "n1", Addresses: addrs(fmt.Sprintf("10.1.1.%d", i+2)), Labels: cluster.NewLabels(nil)}
+		s.Pods = withPod(s.Pods, pod)
+		local.Pods = append(local.Pods, LocalPod{Pod: pod.Key(), Addresses: pod.Addresses})
+	}
+	good := listing("good", "list", 10, 1<<20)
+	c := NewCompiler("n1")
+	c.bound(Sizes{Addresses: 103}) // of which two are pods' and one is the node's
+	compile := func(policies ...*cluster.NetworkPolicy) (*Tables, []Problem) {
+		t.Helper()
+		with := *s
+		with.NetworkPolicies = policies
+		tables, problems := c.Compile(&with, local)
+		if n := len(tables.Identities) + tables.Peers.Len() + len(tables.Singles); n > 103 {
+			t.Errorf("%d addresses in a table of 103", n)
+		}
+		for pod := range s.Pods.All() {
+			if _, known := tables.Peers.Get(pod.Addresses[0]); !known {
+				t.Errorf("pod %s has no identity", pod.Key())
+			}
+		}
+		if sets := tables.Pods[s.Pods.Slice()[1].Addresses[0]]; sets.Ingress == DenyAll || sets.Ingress == NotIsolated || sets.Egress != NotIsolated {
+			t.Errorf("the pod of the other namespace has %+v", sets)
+		}
+		return tables, problems
+	}
+	evil := func(tables *Tables) Set { return tables.Pods[s.Pods.Slice()[0].Addresses[0]].Ingress }
+
+	if tables, problems := compile(listing("evil", "list", 90, 0), good); len(problems) != 0 || evil(tables) == DenyAll {
+		t.Errorf("what fits is refused: %v", problems)
+	}
+	tables, problems := compile(listing("evil", "list", 91, 0), good)
+	if evil(tables) != DenyAll || len(tables.Singles) != 10 {
+		t.Errorf("the pod whose policy does not fit has %x, and there are %d blocks", evil(tables), len(tables.Singles))
+	}
+	want := `NetworkPolicy evil/list: its 91 ipBlocks and exceptions exceed the capacity: namespace "evil" needs 91, its share beside the addresses of pods is 90 (--identities-max); isolated: pod evil/pod`
+	if len(problems) != 1 || problems[0].Text != want || problems[0].Policy.Name != "list" {
+		t.Errorf("problems are %v, want %s", problems, want)
+	}
+	// Of several policies of the namespace the first ones fit, but the pod that all select is closed; each is named once.
+	tables, problems = compile(listing("evil", "a", 60, 0), listing("evil", "b", 60, 100), listing("evil", "c", 20, 200), good)
+	if evil(tables) != DenyAll || len(problems) != 1 || !strings.HasPrefix(problems[0].Text, "NetworkPolicy evil/b: its 60 ipBlocks") {
+		t.Errorf("%x, problems %v", evil(tables), problems)
+	}
+	if tables, problems := compile(listing("evil", "list", 90, 0), good); len(problems) != 0 || evil(tables) == DenyAll || len(tables.Singles) != 100 {
+		t.Errorf("what fits again is refused: %v", problems)
+	}
+}
+
 // slow is a compiler that takes so long for each compilation by its own clock, which it gives the means to advance.
 func slow(c *Compiler, each time.Duration) (sleep func(time.Duration)) {
 	var slept time.Duration
 	start := time.Now()
-	c.bounds.entries.pace.now = func() time.Time { return start.Add(slept + time.Duration(c.pass)*each) }
+	c.limits.entries.backoff.now = func() time.Time { return start.Add(slept + time.Duration(c.pass)*each) }
 	return func(d time.Duration) { slept += d }
 }
 
@@ -74,30 +140,30 @@ func TestChangesOfWhatIsRefusedArePaced(t *testing.T) {
 			const room, changes = 150, 200
 			const each, gap = 300 * time.Millisecond, time.Second // so that nothing is put off by paceLongest
 			sleep := slow(c, each)
-			c.Bound(Sizes{Policies: room})
+			c.SetSizes(Sizes{Policies: room})
 			tables, _ := w.compile(c, policies...)
 			first, most := c.pass, uint64(0)
 			if first < 4 || len(tables.Policies) > room {
 				t.Fatalf("%d compilations find out what fits: the case is not what it should be", first)
 			}
-			victim := slices.IndexFunc(policies, func(p *cluster.NetworkPolicy) bool { return c.bounds.entries.refused[p] != "" })
-			rest := slices.Delete(slices.Clone(policies), victim, victim+1)
+			victim := slices.IndexFunc(policies, func(p *cluster.NetworkPolicy) bool { return c.limits.entries.rejected[p] != "" })
+			releaseScratch := slices.Delete(slices.Clone(policies), victim, victim+1)
 			for n := range changes {
 				sleep(gap)
 				before := c.pass
-				tables, _ := w.compile(c, append(of.change(n, policies[victim]), rest...)...)
+				tables, _ := w.compile(c, append(of.change(n, policies[victim]), releaseScratch...)...)
 				most = max(most, c.pass-before)
 				if len(tables.Policies) > room {
 					t.Fatalf("change %d: %d entries in a table of %d", n, len(tables.Policies), room)
 				}
 				for _, p := range policies {
-					if !strings.HasPrefix(p.Namespace, "evil") && w.sets(tables, p.Namespace).Ingress == Closed {
+					if !strings.HasPrefix(p.Namespace, "evil") && w.sets(tables, p.Namespace).Ingress == DenyAll {
 						t.Fatalf("change %d: the pod of namespace %s is closed", n, p.Namespace)
 					}
 				}
 			}
 			// One for each change, another where the tables overflow, and a tenth of the time.
-			if got, want := c.pass-first, uint64(2*changes+changes*(gap+2*each)/each/paceShare); got > want {
+			if got, want := c.pass-first, uint64(2*changes+changes*(gap+2*each)/each/backoffShare); got > want {
 				t.Errorf("%d compilations for %d changes, want %d at most", got, changes, want)
 			}
 			t.Logf("%d compilations for %d changes, at most %d for one, after %d", c.pass-first, changes, most, first)
@@ -118,7 +184,7 @@ func TestPostponedIsTakenUp(t *testing.T) {
 	small := admitting("evil", "p", selecting("n", "1"))
 	policies = []*cluster.NetworkPolicy{small, policies[1]}
 	tables, _ := w.compile(c, policies...)
-	wait := c.Postponed().Sub(c.bounds.entries.pace.now())
+	wait := c.Postponed().Sub(c.limits.entries.backoff.now())
 	if w.closed(tables) != "evil/pod" || wait <= 0 {
 		t.Fatalf("closed are %q, postponed for %v", w.closed(tables), wait)
 	}
@@ -130,9 +196,9 @@ func TestPostponedIsTakenUp(t *testing.T) {
 
 // bound is Bound, and nothing takes any time.
 func (c *Compiler) bound(s Sizes) {
-	c.Bound(s)
+	c.SetSizes(s)
 	stopped := time.Now()
-	c.bounds.entries.pace.now = func() time.Time { return stopped }
+	c.limits.entries.backoff.now = func() time.Time { return stopped }
 }
 
 // Who changes a policy while others wait keeps it in force when the tables overflow by what somebody else's pods are: a tenant gives them labels that
@@ -147,9 +213,9 @@ func TestChangesOfOthersStayInForce(t *testing.T) {
 	policies = append(policies, admitting("good15", "late", values...))
 	c := NewCompiler("n1")
 	slow(c, time.Second)
-	c.Bound(Sizes{Policies: room})
+	c.SetSizes(Sizes{Policies: room})
 	w.compile(c, policies...)
-	if !c.bounds.entries.pace.waits() || c.bounds.entries.refused[policies[len(policies)-1]] != "" {
+	if !c.limits.entries.backoff.isActive() || c.limits.entries.rejected[policies[len(policies)-1]] != "" {
 		t.Fatal("nobody waits, or the policy of which there are no pods is refused: the case is not what it should be")
 	}
 	policies = slices.Clone(policies) // a list that was compiled is never changed
@@ -164,10 +230,10 @@ func TestChangesOfOthersStayInForce(t *testing.T) {
 	if len(tables.Policies) > room {
 		t.Errorf("%d entries in a table of %d", len(tables.Policies), room)
 	}
-	if w.sets(tables, "good15").Ingress != Closed {
+	if w.sets(tables, "good15").Ingress != DenyAll {
 		t.Error("the pod of the namespace whose policy tells the new pods apart is open")
 	}
-	if w.sets(tables, "good0").Ingress == Closed {
+	if w.sets(tables, "good0").Ingress == DenyAll {
 		t.Error("the pod of the namespace whose policy has changed is closed")
 	}
 }
@@ -175,9 +241,9 @@ func TestChangesOfOthersStayInForce(t *testing.T) {
 // A namespace whose policies only wait has not given way: nobody has looked at them.
 func TestWhoWaitsHasNotGivenWay(t *testing.T) {
 	clock := time.Unix(0, 0)
-	p := entryPace{now: func() time.Time { clock = clock.Add(paceFrom); return clock }, looking: true}
+	p := backoff{now: func() time.Time { clock = clock.Add(backoffFrom); return clock }, searching: true}
 	evil, good := &cluster.NetworkPolicy{Namespace: "evil"}, &cluster.NetworkPolicy{Namespace: "good"}
-	p.found(nil, map[*cluster.NetworkPolicy]string{evil: "its rules do not fit", good: reasonWaiting}, clock)
+	p.found(nil, map[*cluster.NetworkPolicy]string{evil: "its rules do not fit", good: reasonPending}, clock)
 	if first := p.changed([]*cluster.NetworkPolicy{evil, good})[0]; len(first) != 1 || first[0] != evil {
 		t.Errorf("%d policies give way first, want that of evil alone", len(first))
 	}

@@ -8,22 +8,22 @@ import (
 	"slices"
 )
 
-// peerParts is how many parts the identities of pods are divided into, in groups of groupParts.
+// peerParts is how many parts a table of peers has, in groups of groupParts.
 const (
 	peerParts  = 4096
 	groupParts = 64
 )
 
-// Peers are identities of pods by their addresses, in parts: a part in which nothing has changed is shared with the Peers before, and so is a group of
-// parts. So a pod that comes or goes costs one part and two lists of 64, and not a table of 150,000 addresses. Nobody changes Peers; nil has none.
+// Peers are the identities of pods by address. Peers are immutable and share unchanged parts, and groups of parts, with the
+// previous ones: a changed pod costs one part and two lists of 64, not a table of 150,000 addresses. nil is empty.
 type Peers struct {
-	groups [peerParts / groupParts]*peerGroup // nil: no part of it has an address
+	groups [peerParts / groupParts]*peerGroup // nil: none of its parts has an address
 	length int
 }
 
 type peerGroup [groupParts]*peerPart
 
-// peerPart is sorted by address. It has no pointers that a collection of garbage would follow.
+// peerPart is sorted by address. It has no pointers for the garbage collector to follow.
 type peerPart []peerIdentity
 
 // peerIdentity is an address with its identity, in 20 bytes.
@@ -34,7 +34,7 @@ type peerIdentity struct {
 
 func (p peerIdentity) compare(address addressKey) int { return bytes.Compare(p.address[:], address[:]) }
 
-// partOf gives the part that an address is in: by a checksum (FNV-1a) of its 16 bytes.
+// partOf returns the part of an address, by a hash (FNV-1a) of its 16 bytes.
 func partOf(address addressKey) int {
 	sum := uint32(2166136261)
 	for _, b := range address {
@@ -50,7 +50,7 @@ func (p *Peers) part(at int) peerPart {
 	return nil
 }
 
-// group gives that of a part.
+// group returns the group of a part.
 func (p *Peers) group(at int) *peerGroup {
 	if p == nil {
 		return nil
@@ -58,7 +58,7 @@ func (p *Peers) group(at int) *peerGroup {
 	return p.groups[at/groupParts]
 }
 
-// Get gives the identity of an address, if it is a pod's.
+// Get returns the identity of an address, if it is a pod's.
 func (p *Peers) Get(addr netip.Addr) (identity Identity, known bool) {
 	address := addressKey(addr.As16())
 	part := p.part(partOf(address))
@@ -69,7 +69,7 @@ func (p *Peers) Get(addr netip.Addr) (identity Identity, known bool) {
 	return part[at].identity, true
 }
 
-// Len counts addresses.
+// Len counts the addresses.
 func (p *Peers) Len() int {
 	if p == nil {
 		return 0
@@ -77,7 +77,7 @@ func (p *Peers) Len() int {
 	return p.length
 }
 
-// All gives each address with its identity, in no order.
+// All iterates over the addresses with their identities, unordered.
 func (p *Peers) All() iter.Seq2[netip.Addr, Identity] {
 	return func(yield func(netip.Addr, Identity) bool) {
 		for d := range p.Since(nil) {
@@ -88,13 +88,13 @@ func (p *Peers) All() iter.Seq2[netip.Addr, Identity] {
 	}
 }
 
-// PeerDifference is an address that has another identity than before. IdentityUnknown is that of an address without any.
+// PeerDifference is an address whose identity changed. IdentityUnknown means that it has none any more.
 type PeerDifference struct {
 	Address     netip.Addr
 	Before, Now Identity
 }
 
-// Since gives what differs from other Peers. It passes over the parts that both have.
+// Since iterates over the differences to other Peers. It skips shared parts.
 func (p *Peers) Since(before *Peers) iter.Seq[PeerDifference] {
 	return func(yield func(PeerDifference) bool) {
 		if p == before {
@@ -116,7 +116,7 @@ func (p *Peers) Since(before *Peers) iter.Seq[PeerDifference] {
 	}
 }
 
-// differ goes through two parts side by side. It returns false if yield does.
+// differ compares two parts. It returns false if yield does.
 func differ(before, now peerPart, yield func(PeerDifference) bool) bool {
 	for len(before) > 0 || len(now) > 0 {
 		var d PeerDifference
@@ -142,8 +142,8 @@ func differ(before, now peerPart, yield func(PeerDifference) bool) bool {
 	return true
 }
 
-// With gives Peers with other identities for some addresses; IdentityUnknown leaves one out. Parts that stay as they were are shared; if all do,
-// so are the Peers.
+// With returns Peers with other identities for some addresses; IdentityUnknown removes one. Unchanged parts are shared; without
+// a change it returns p.
 func (p *Peers) With(identities map[netip.Addr]Identity) *Peers {
 	type change struct {
 		at int
@@ -185,7 +185,7 @@ func (p *Peers) With(identities map[netip.Addr]Identity) *Peers {
 		part = append(part, before...)
 		now.length += len(part) - len(p.part(at))
 		own := now.group(at)
-		if own == p.group(at) { // else it is a copy already
+		if own == p.group(at) { // otherwise it is a copy already
 			own = &peerGroup{}
 			if shared := p.group(at); shared != nil {
 				*own = *shared

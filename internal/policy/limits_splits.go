@@ -8,33 +8,34 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// splits tell which namespaces ask for what identities have.
+// splits are the properties of identities that each namespace matches.
 type splits struct {
 	seed maphash.Seed
-	// names are the namespaces with sets in force, sorted; spaceOf is the index of that of a set.
-	names      []string
-	spaceOf    map[*numbered[*set]]int
-	conditions map[*condition]*asked
-	ports      map[containerPort]*asked
+	// names are the namespaces with active sets, sorted; namespaceOf is the index of a set's.
+	names       []string
+	namespaceOf map[*numbered[*set]]int
+	conditions  map[*condition]*requested
+	ports       map[containerPort]*requested
 }
 
-// asked is something that rules ask for: a number for it that nobody can choose, and the namespaces whose rules do, sorted.
-type asked struct {
+// requested is a property that rules match: a random key, and the namespaces whose rules match it, sorted.
+type requested struct {
 	key    uint64
 	spaces []int
 }
 
-// traits are what an identity has, by namespace, as a sum of the keys of what that one asks for. Equal sums are equal traits.
+// traits are the properties of an identity for each namespace, as a sum of the keys that its rules match. Equal sums are equal
+// traits.
 type traits struct {
 	own []uint64
-	// spaces are the namespaces that ask for any, sorted, each once.
+	// spaces are the namespaces that match any property, sorted, without duplicates.
 	spaces []int
 }
 
 func (c *Compiler) splits() *splits {
 	s := &splits{
-		seed: maphash.MakeSeed(), spaceOf: map[*numbered[*set]]int{},
-		conditions: map[*condition]*asked{}, ports: map[containerPort]*asked{},
+		seed: maphash.MakeSeed(), namespaceOf: map[*numbered[*set]]int{},
+		conditions: map[*condition]*requested{}, ports: map[containerPort]*requested{},
 	}
 	for _, set := range c.rules.sets {
 		s.names = append(s.names, set.value.namespace())
@@ -42,26 +43,26 @@ func (c *Compiler) splits() *splits {
 	slices.Sort(s.names)
 	s.names = slices.Compact(s.names)
 	for _, set := range c.rules.sets {
-		s.spaceOf[set], _ = slices.BinarySearch(s.names, set.value.namespace())
+		s.namespaceOf[set], _ = slices.BinarySearch(s.names, set.value.namespace())
 	}
 	return s
 }
 
-func (s *splits) asked(key uint64, sets []*numbered[*set]) *asked {
+func (s *splits) requested(key uint64, sets []*numbered[*set]) *requested {
 	var spaces []int
 	for _, set := range sets {
-		spaces = append(spaces, s.spaceOf[set])
+		spaces = append(spaces, s.namespaceOf[set])
 	}
 	slices.Sort(spaces)
 	spaces = slices.Compact(spaces)
-	return &asked{key, spaces}
+	return &requested{key, spaces}
 }
 
-// eachIdentity calls do with the identities that this pass has made entries of. traits are good for the call.
+// eachIdentity calls do with the identities that have entries in this pass. traits are valid during the call.
 func (c *Compiler) eachIdentity(s *splits, do func(*identity, *traits)) {
 	of := c.used
-	if c.bounds.entries.part != nil {
-		of = c.bounds.entries.part
+	if c.limits.entries.part != nil {
+		of = c.limits.entries.part
 	}
 	t := &traits{own: make([]uint64, len(s.names))}
 	for i := range of {
@@ -75,13 +76,13 @@ func (c *Compiler) eachIdentity(s *splits, do func(*identity, *traits)) {
 		}
 		for _, of := range i.value.met {
 			if s.conditions[of] == nil {
-				s.conditions[of] = s.asked(maphash.Comparable(s.seed, of.content), of.sets)
+				s.conditions[of] = s.requested(maphash.Comparable(s.seed, of.content), of.sets)
 			}
 			s.add(t, s.conditions[of])
 		}
 		for _, p := range i.value.ports {
 			if s.ports[p] == nil {
-				s.ports[p] = s.asked(maphash.Comparable(s.seed, p), c.rules.asked[p.namedPort])
+				s.ports[p] = s.requested(maphash.Comparable(s.seed, p), c.rules.requested[p.namedPort])
 			}
 			s.add(t, s.ports[p])
 		}
@@ -91,16 +92,16 @@ func (c *Compiler) eachIdentity(s *splits, do func(*identity, *traits)) {
 	}
 }
 
-func (s *splits) add(t *traits, a *asked) {
+func (s *splits) add(t *traits, a *requested) {
 	for _, n := range a.spaces {
 		t.own[n] += a.key
 	}
 	t.spaces = append(t.spaces, a.spaces...)
 }
 
-// refuseSplitters adds policies of namespaces that tell apart what is alike to others. Each would fit if the others were not there, and so would
-// all that tell nothing apart: none of these gives way.
-func (c *Compiler) refuseSplitters(refused map[*cluster.NetworkPolicy]string, d *demands, whole bool) {
+// rejectSplitters adds policies of namespaces that split identities which others treat alike. Each namespace would fit alone,
+// and so would all that split nothing; none of the latter is rejected.
+func (c *Compiler) rejectSplitters(rejected map[*cluster.NetworkPolicy]string, d *demands, whole bool) {
 	cost := c.splitCosts(d.splits)
 	most := slices.Max(append(cost, 0))
 	asking := map[int][]*cluster.NetworkPolicy{}
@@ -115,13 +116,13 @@ func (c *Compiler) refuseSplitters(refused map[*cluster.NetworkPolicy]string, d 
 			keep = 0
 		}
 		for _, p := range policies[keep:] {
-			refused[p] = fmt.Sprintf("its rules do not fit: namespace %q asks for %d entries of the table %s, with those that its selectors make of others' rules, and all together for more than there is room for: %d (--policies-max)",
-				p.Namespace, cost[n]+d.spaces[p.Namespace].policies, boundedTables[tablePolicies], c.bounds.sizes.Policies)
+			rejected[p] = fmt.Sprintf("its rules exceed the capacity: namespace %q needs %d entries of the table %s, including those that its selectors add to others' rules; all namespaces together need more than the capacity of %d (--policies-max)",
+				p.Namespace, cost[n]+d.spaces[p.Namespace].policies, limitedTables[tablePolicies], c.limits.sizes.Policies)
 		}
 	}
 }
 
-// asks tells whether a policy has rules in force that tell peers apart.
+// asks reports whether a policy has active rules that match properties of peers.
 func (d *demands) asks(p *cluster.NetworkPolicy) bool {
 	key := p.Key()
 	return slices.ContainsFunc(d.setsOf[p], func(s *numbered[*set]) bool {
@@ -135,24 +136,23 @@ func (d *demands) asks(p *cluster.NetworkPolicy) bool {
 	})
 }
 
-// part is what one namespace asks for of what an identity has.
+// part is the traits of an identity for one namespace.
 type part struct {
 	space int
 	own   uint64
 }
 
-// alike are identities that the rules of some namespaces do not tell apart, by a number of each: sets of these have an entry for each of them, where
-// one would do.
+// alike are identities that some namespaces treat alike: their sets have an entry for each of them, where one would do.
 type alike struct {
 	identities []int
 	sum        uint64
 	sets       int
 }
 
-// splitCosts gives, by namespace, its part of the entries that sets have only since rules of other namespaces tell identities apart. Each of those
-// that tell apart some that are alike has a part by the number of sorts that it alone would make of them. So it does not matter whether another one
-// tells apart the same, be it by labels of other names. What nobody is charged for there is none of: without any costs there are no more entries
-// than namespaces need for themselves.
+// splitCosts returns, by namespace, its share of the entries that sets have only because rules of other namespaces split
+// identities. Every namespace that splits a group of alike identities gets a share by the number of classes that it alone would
+// make of them. So two that split alike share the cost, even by different labels. Every such entry is charged: without costs
+// there are no more entries than the namespaces' own demands.
 func (c *Compiler) splitCosts(s *splits) []int {
 	of := charges{numbers: map[part]int{}, costs: make([]int, len(s.names))}
 	groups := map[part]*alike{}
@@ -160,7 +160,7 @@ func (c *Compiler) splitCosts(s *splits) []int {
 		nth := of.take(t)
 		key := maphash.Comparable(s.seed, nth)
 		for _, e := range i.entries {
-			n := s.spaceOf[e.set]
+			n := s.namespaceOf[e.set]
 			g := groups[part{n, t.own[n]}]
 			if g == nil {
 				g = &alike{}
@@ -169,10 +169,10 @@ func (c *Compiler) splitCosts(s *splits) []int {
 			if last := len(g.identities) - 1; last < 0 || g.identities[last] != nth {
 				g.identities, g.sum = append(g.identities, nth), g.sum+key
 			}
-			g.sets++ // as many for each of the identities
+			g.sets++ // the same number for each identity
 		}
 	})
-	// What is alike to one namespace is to most others, too.
+	// Groups that are alike to one namespace are alike to most others.
 	same := map[uint64]*alike{}
 	for _, g := range groups {
 		g.sets /= len(g.identities)
@@ -192,23 +192,24 @@ func (c *Compiler) splitCosts(s *splits) []int {
 	return of.costs
 }
 
-// costBits is the precision of costs while they are added up: of small groups each has a part of an entry.
+// costBits is the fixed-point precision of costs: for small groups a share is a fraction of an entry.
 const costBits = 20
 
-// charges divide costs among those who cause them.
+// charges divide costs among the namespaces that cause them.
 type charges struct {
-	// parts have what an identity has, by its number: numbers of parts, of which spaces are the namespaces.
+	// parts are the properties of an identity, by its number: numbers of parts; spaces are the namespaces of parts.
 	parts   [][]int
 	numbers map[part]int
 	spaces  []int
 	costs   []int
-	// seen has the last group that has a part. sorts and having are how many parts of a namespace a group has, and how many of its identities have one.
-	seen          []int
-	sorts, having []int
-	group         int
+	// seen has the last group with a part. groups and having are how many parts of a namespace a group has, and how many of its
+	// identities have one.
+	seen           []int
+	groups, having []int
+	group          int
 }
 
-// take takes in an identity and gives its number.
+// take adds an identity and returns its number.
 func (d *charges) take(t *traits) (nth int) {
 	all := make([]int, 0, len(t.spaces))
 	for _, n := range t.spaces {
@@ -225,10 +226,10 @@ func (d *charges) take(t *traits) (nth int) {
 }
 
 func (d *charges) begin() {
-	d.seen, d.sorts, d.having = make([]int, len(d.spaces)), make([]int, len(d.costs)), make([]int, len(d.costs))
+	d.seen, d.groups, d.having = make([]int, len(d.spaces)), make([]int, len(d.costs)), make([]int, len(d.costs))
 }
 
-// charge adds to the costs of namespaces what comes of telling these identities apart.
+// charge adds the cost of splitting these identities to namespaces.
 func (d *charges) charge(g *alike) {
 	if len(g.identities) < 2 {
 		return
@@ -243,22 +244,22 @@ func (d *charges) charge(g *alike) {
 			}
 			if d.seen[number] != d.group {
 				d.seen[number] = d.group
-				d.sorts[n]++
+				d.groups[n]++
 			}
 		}
 	}
 	sum := 0
 	for _, n := range spaces {
 		if d.having[n] == len(g.identities) {
-			d.sorts[n]-- // nobody has nothing of it
+			d.groups[n]-- // no identity is without one
 		}
-		sum += d.sorts[n]
+		sum += d.groups[n]
 	}
 	more := g.sets * (len(g.identities) - 1)
 	for _, n := range spaces {
-		if d.sorts[n] > 0 {
-			d.costs[n] += max(1, more*d.sorts[n]<<costBits/sum)
+		if d.groups[n] > 0 {
+			d.costs[n] += max(1, more*d.groups[n]<<costBits/sum)
 		}
-		d.sorts[n], d.having[n] = 0, 0
+		d.groups[n], d.having[n] = 0, 0
 	}
 }
