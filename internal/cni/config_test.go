@@ -55,7 +55,7 @@ func TestParseConfigRefuses(t *testing.T) {
 		"long socket":         {fmt.Sprintf(`,"agentSocket":"/%s"`, strings.Repeat("a", 107)), `field "agentSocket": path has 108 bytes, the kernel allows 107`},
 		"ipam":                {`,"ipam":{"type":"host-local"}`, `field "ipam": the agent allocates addresses`},
 		"ipam's type":         {`,"ipam":"host-local"`, `field "ipam"`},
-		"ipMasq":              {`,"ipMasq":true`, `field "ipMasq": masquerading is set by the agent's flag --masquerade`},
+		"ipMasq":              {`,"ipMasq":true`, `field "ipMasq": the agent's flag --masquerade sets masquerading`},
 		"dns":                 {`,"dns":{"nameservers":"10.0.0.1"}`, `field "dns.nameservers": got string, want array`},
 		"runtimeConfig":       {`,"runtimeConfig":[]`, `field "runtimeConfig": got array`},
 		"capabilities":        {`,"capabilities":{"dns":"yes"}`, `field "capabilities": got string, want bool`},
