@@ -51,7 +51,7 @@ func (a *Agent) adoptEndpoints() error {
 	}) {
 		e := a.endpoints[name]
 		for _, addr := range e.Addresses {
-			if err := a.pool.Claim(ownerOf(e), addr); err != nil {
+			if err := a.pool.Reserve(ownerOf(e), addr); err != nil {
 				// One file that cannot be true must not keep the agent from the other pods.
 				a.log.Error("endpoint is not adopted", "pod", e.PodName(), "device", name, "error", err)
 				a.pool.Release(name)

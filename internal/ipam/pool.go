@@ -26,8 +26,8 @@ type Owner struct {
 	Namespace, Name string
 }
 
-// Claim is one address and who holds it.
-type Claim struct {
+// Allocation is one address and who holds it.
+type Allocation struct {
 	Owner Owner
 	Addr  netip.Addr
 }
@@ -67,7 +67,7 @@ func NewPool(prefixes []netip.Prefix) (*Pool, error) {
 
 // SetPrefixes changes the ranges. Claims stay, whatever the ranges are; those that no range covers are
 // returned, sorted by address, and never handed out again before they are released. On error nothing changes.
-func (p *Pool) SetPrefixes(prefixes []netip.Prefix) (outside []Claim, err error) {
+func (p *Pool) SetPrefixes(prefixes []netip.Prefix) (outside []Allocation, err error) {
 	if err := validate(prefixes); err != nil {
 		return nil, err
 	}
@@ -133,10 +133,10 @@ func (p *Pool) Allocate(owner Owner) ([]netip.Addr, error) {
 	return slices.Clone(addrs), nil
 }
 
-// Claim records that owner holds addr, as the agent finds it when it starts. The address may lie
+// Reserve records that owner holds addr, as the agent finds it when it starts. The address may lie
 // outside of all ranges (Outside lists it then). Claiming twice for the same owner is fine; ErrHeld
 // when somebody else has the address.
-func (p *Pool) Claim(owner Owner, addr netip.Addr) error {
+func (p *Pool) Reserve(owner Owner, addr netip.Addr) error {
 	if !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() {
 		return fmt.Errorf("claim %s for %s: not a pod address", addr, owner.ID)
 	}
@@ -179,20 +179,20 @@ func (p *Pool) Usage() []Usage {
 }
 
 // Outside lists the claims that no range covers, sorted by address.
-func (p *Pool) Outside() []Claim {
+func (p *Pool) Outside() []Allocation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.outside()
 }
 
-func (p *Pool) outside() []Claim {
-	var claims []Claim
+func (p *Pool) outside() []Allocation {
+	var claims []Allocation
 	for addr, owner := range p.claims {
 		if !slices.ContainsFunc(p.ranges, func(r *addrRange) bool { return r.has(addr) }) {
-			claims = append(claims, Claim{Owner: owner, Addr: addr})
+			claims = append(claims, Allocation{Owner: owner, Addr: addr})
 		}
 	}
-	slices.SortFunc(claims, func(a, b Claim) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(claims, func(a, b Allocation) int { return a.Addr.Compare(b.Addr) })
 	return claims
 }
 

@@ -132,11 +132,11 @@ func TestClaim(t *testing.T) {
 	p := pool(t, "10.1.0.0/29")
 	addr := netip.MustParseAddr("10.1.0.3")
 	for range 2 {
-		if err := p.Claim(owner(1), addr); err != nil {
+		if err := p.Reserve(owner(1), addr); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := p.Claim(owner(2), addr); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), "c1") {
+	if err := p.Reserve(owner(2), addr); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), "c1") {
 		t.Errorf("claim of another's address: got %v, want ErrHeld naming c1", err)
 	}
 	if _, err := p.Allocate(owner(1)); !errors.Is(err, ErrHeld) {
@@ -146,7 +146,7 @@ func TestClaim(t *testing.T) {
 		t.Errorf("after claim of .3: got %s, want 10.1.0.4", got)
 	}
 	for _, bad := range []netip.Addr{{}, netip.MustParseAddr("::ffff:10.1.0.4"), netip.MustParseAddr("fe80::1%eth0")} {
-		if err := p.Claim(owner(9), bad); err == nil {
+		if err := p.Reserve(owner(9), bad); err == nil {
 			t.Errorf("claim of %v succeeded", bad)
 		}
 	}
@@ -167,7 +167,7 @@ func TestSetPrefixesKeepsClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Claim{
+	want := []Allocation{
 		{owner(1), netip.MustParseAddr("10.1.0.1")},
 		{owner(2), netip.MustParseAddr("10.1.0.2")},
 	}
@@ -189,7 +189,7 @@ func TestSetPrefixesKeepsClaims(t *testing.T) {
 	if used := p.Usage()[0].Used; used != 2 {
 		t.Errorf("%d used, want 2", used)
 	}
-	if err := p.Claim(owner(4), netip.MustParseAddr("10.1.0.1")); !errors.Is(err, ErrHeld) {
+	if err := p.Reserve(owner(4), netip.MustParseAddr("10.1.0.1")); !errors.Is(err, ErrHeld) {
 		t.Errorf("got %v, want ErrHeld", err)
 	}
 }

@@ -7,18 +7,18 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// candidate is an endpoint of one port of a Service, with the number that the port has there.
+// candidate is an endpoint of one port of a Service, with its port number.
 type candidate struct {
 	at netip.AddrPort
 	*cluster.Endpoint
 }
 
-// ending endpoints get connections only where no ready one is left: what they serve is about to end.
+// ending endpoints get connections only if no ready one is left: they are terminating.
 func (c candidate) ending() bool { return !c.Ready && c.Serving && c.Terminating }
 
-// worth orders what several slices say of one address: a pod may have the address of one that is ending, and an endpoint may be in
-// two slices while it moves between them.
-func (c candidate) worth() int {
+// priority orders what several slices say about one address: a pod may have the address of a terminating one, and an endpoint
+// may be in two slices while it moves.
+func (c candidate) priority() int {
 	switch {
 	case c.Ready && !c.Terminating:
 		return 0
@@ -28,7 +28,7 @@ func (c candidate) worth() int {
 	return 2
 }
 
-// candidates appends the endpoints of a port that may get connections, of one family, sorted by address and each once.
+// candidates appends the endpoints of a port that may get connections, of one family, sorted by address, without duplicates.
 func candidates(into []candidate, port *cluster.ServicePort, ipv4 bool, endpointSlices []*cluster.EndpointSlice) []candidate {
 	for _, slice := range endpointSlices {
 		for i := range slice.Ports {
@@ -47,17 +47,17 @@ func candidates(into []candidate, port *cluster.ServicePort, ipv4 bool, endpoint
 		if order := a.at.Compare(b.at); order != 0 {
 			return order
 		}
-		return a.worth() - b.worth()
+		return a.priority() - b.priority()
 	})
 	return slices.CompactFunc(into, func(a, b candidate) bool { return a.at == b.at })
 }
 
-// sets are the backends of a port of a Service in one family: of the traffic policies Cluster and Local. The lists are of candidates'
-// order.
+// sets are the backends of a port of a Service in one family for the traffic policies Cluster and Local, in the order of
+// candidates.
 type sets struct{ cluster, local []netip.AddrPort }
 
-// choose decides which candidates get connections from this node. Each of the two sets is of ready endpoints, or of ending ones if it
-// would be empty.
+// choose selects the candidates that get connections from this node: ready endpoints, or terminating ones if there is no ready
+// one.
 //
 // https://kubernetes.io/docs/reference/networking/virtual-ips/#traffic-to-terminating-endpoints
 func choose(all []candidate, node *NodeConfig, wantLocal bool) sets {
@@ -80,7 +80,7 @@ func choose(all []candidate, node *NodeConfig, wantLocal bool) sets {
 	return chosen
 }
 
-// pick gives the addresses of some candidates in a list of just that size: there are as many lists as Services.
+// pick returns the addresses of some candidates in a list of exactly that size: there are as many lists as Services.
 func pick(all []candidate, wanted func(candidate) bool) []netip.AddrPort {
 	count := 0
 	for _, c := range all {
@@ -101,9 +101,9 @@ func pick(all []candidate, wanted func(candidate) bool) []netip.AddrPort {
 	return picked
 }
 
-// hinted tells which endpoints are for connections of this node. Hints for nodes count if every ready endpoint has one and some have one for this
-// node; else those for zones do under the same conditions; else all endpoints are for everybody: half of the hints, which is what a
-// change of them looks like, could leave a node without endpoints.
+// hinted returns the endpoints for connections of this node. Hints for nodes count if every ready endpoint has one and some
+// have one for this node; else hints for zones count under the same conditions; else all endpoints do: incomplete hints, as
+// during a change, could leave a node without endpoints.
 //
 // https://kubernetes.io/docs/concepts/services-networking/topology-aware-routing/#safeguards
 func hinted(all []candidate, node *NodeConfig) func(candidate) bool {

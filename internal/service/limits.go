@@ -6,24 +6,24 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Limits are the sizes of the tables that Services share. Who may create Services in one namespace must not fill them for all others, so a
-// Service and a namespace get a part of them. Zero bounds nothing.
+// Limits are the capacities of the tables that Services share. They are divided among namespaces and Services, so that users of
+// one namespace cannot fill them for all others. Zero is no limit.
 type Limits struct {
-	// Frontends and Backends are what the tables have room for (--services-max, --backends-max).
+	// Frontends and Backends are the capacities of the tables, in entries (--services-max, --backends-max).
 	Frontends, Backends int
 }
 
-// Parts of the tables. External frontends are externalIPs and load balancers' addresses: what users write, or controllers for them, while
-// the API server gives ClusterIPs and NodePorts, each once.
+// Shares of the tables. External frontends are externalIPs and load balancers' addresses: users or controllers write them,
+// while the API server allocates ClusterIPs and NodePorts, each once.
 const (
 	externalPart        = 4  // of all frontends, all external ones together
 	serviceFrontendPart = 8  // of all frontends, one Service without its external ones
 	serviceExternalPart = 64 // of all frontends, the external ones of one Service
 	serviceBackendPart  = 2  // of all backends, one Service
-	leastPart           = 16 // small tables, as tests have them, are not cut into nothing
+	leastPart           = 16 // lower bound for the small tables of tests
 )
 
-// unbounded is more than anybody asks for.
+// unbounded exceeds every demand.
 const unbounded = 1 << 40
 
 func part(of, by int) int {
@@ -38,20 +38,20 @@ func (l Limits) serviceFrontends() int { return part(l.Frontends, serviceFronten
 func (l Limits) serviceExternal() int  { return part(l.Frontends, serviceExternalPart) }
 func (l Limits) serviceBackends() int  { return part(l.Backends, serviceBackendPart) }
 
-// resource is something that owners share.
+// resource is a table that owners share.
 type resource int
 
 const (
-	// inside are frontends but for external ones.
+	// inside are all frontends except external ones.
 	inside resource = iota
 	// external are frontends at externalIPs and load balancers' addresses.
 	external
-	// endpoints are the backends that EndpointSlices name: each endpoint with each port.
+	// endpoints are the backends in EndpointSlices: each endpoint with each port.
 	endpoints
 	resources
 )
 
-// capacity is how much of a resource there is, for all owners together.
+// capacity returns the size of a resource, for all owners together.
 func (l Limits) capacity(of resource, externalUsed int) int {
 	switch of {
 	case external:
@@ -68,7 +68,7 @@ func (l Limits) capacity(of resource, externalUsed int) int {
 	return unbounded
 }
 
-// full says what of an owner is left out for want of a resource, and what to do about it.
+// full describes what an owner lacks because a resource is full, and what to do about it.
 func (l Limits) full(of resource, namespace string, wanted int) string {
 	flag, table, size := "--services-max", "services", l.Frontends
 	what := "its addresses and ports do not answer"
@@ -78,13 +78,13 @@ func (l Limits) full(of resource, namespace string, wanted int) string {
 	case endpoints:
 		what, flag, table, size = "its endpoints get no connections", "--backends-max", "backends", l.Backends
 	}
-	return fmt.Sprintf("%s: map %s is full with %d entries: raise %s, or make namespace %q smaller, which asks for %d and gives way first", what, table, size, flag, namespace, wanted)
+	return fmt.Sprintf("%s: map %s is full with %d entries: raise %s, or reduce namespace %q, whose demand of %d is the largest", what, table, size, flag, namespace, wanted)
 }
 
-// load is how much an owner asks for of each resource, after what one Service may have.
+// load is an owner's demand for each resource, after the limit of one Service.
 type load [resources]int
 
-// loadOf measures a Service without making anything of it.
+// loadOf computes the demand of a Service without translating it.
 func loadOf(s *cluster.Service, slices []*cluster.EndpointSlice, node *NodeConfig) (l load) {
 	if s != nil {
 		nodePorts := 0
@@ -103,11 +103,11 @@ func loadOf(s *cluster.Service, slices []*cluster.EndpointSlice, node *NodeConfi
 	return l
 }
 
-// pairs counts the backends that a slice names.
+// pairs counts the backends in a slice.
 func pairs(slice *cluster.EndpointSlice) int { return len(slice.Ports) * len(slice.Endpoints) }
 
-// bounded gives the slices, of those in their order, whose backends one Service may have.
-func (l Limits) bounded(all []*cluster.EndpointSlice) (within []*cluster.EndpointSlice, beyond int) {
+// bounded returns the slices, in order, whose backends are within the limit of one Service.
+func (l Limits) bounded(all []*cluster.EndpointSlice) (within []*cluster.EndpointSlice, excess int) {
 	left := l.serviceBackends()
 	for i, slice := range all {
 		if left -= pairs(slice); left < 0 {

@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// maglevSizes are the lengths that tables have: the largest primes below powers of two. They are far apart on purpose, since a
-// table of another length sends most connections elsewhere.
+// maglevSizes are the lengths of tables: the largest primes below powers of two. They are far apart, because a table of another
+// length moves most connections.
 var maglevSizes = [...]int{127, 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071, 262139, 524287, 1048573}
 
-// maglevShare is how many entries each backend has at least, which keeps their loads within about one percent of each other.
+// maglevShare is the minimum number of entries for each backend; it keeps their loads within about one percent of each other.
 const maglevShare = 100
 
-// MaxBackends is how many backends one set can have: as many as entries of a table can tell apart.
+// MaxBackends is the maximum number of backends of one set: an entry of a table has 16 bits.
 const MaxBackends = 1<<16 - 1
 
-// MaglevSize gives the length of the table for a number of backends: a prime with at least 100 entries for each, or the largest
-// there is (about a million) where that is not enough.
+// MaglevSize returns the length of the table for a number of backends: a prime with at least 100 entries for each, or the
+// largest one (about a million).
 func MaglevSize(backends int) int {
 	for _, size := range maglevSizes {
 		if size >= maglevShare*backends {
@@ -28,7 +28,7 @@ func MaglevSize(backends int) int {
 	return maglevSizes[len(maglevSizes)-1]
 }
 
-// ValidMaglevSize tells whether a table can have that length: backends take turns in all entries only if it is a prime.
+// ValidMaglevSize reports whether a table can have that length: it must be a prime for every backend to visit all entries.
 func ValidMaglevSize(size int) bool {
 	if size < 3 {
 		return false
@@ -65,14 +65,14 @@ func Maglev(addresses []netip.Addr, size int) []uint16 {
 	return fill(turns, size)
 }
 
-// turn is where one backend wants to have its next entry.
+// turn is the next entry that one backend prefers.
 type turn struct {
 	at, step int
 	backend  uint16
 }
 
-// newTurn gives a backend its own order of all entries: an entry to begin with, and a step that, being less than a prime, leads
-// to every other one. The checksum only has to spread well and to be the same everywhere and for ever.
+// newTurn gives a backend its own permutation of all entries: a first entry and a step that, being smaller than a prime, visits
+// every other one. The hash only has to spread well and to be the same everywhere and forever.
 func newTurn(addr netip.Addr, size int) turn {
 	bytes := addr.As16()
 	sum := sha256.Sum256(bytes[:])
@@ -82,7 +82,7 @@ func newTurn(addr netip.Addr, size int) turn {
 	}
 }
 
-// fill lets the backends in turn take the first free entry of their own order until none is left. It uses turns up.
+// fill lets the backends in turn take the next free entry of their permutation until none is left. It consumes turns.
 func fill(turns []turn, size int) []uint16 {
 	table, taken := make([]uint16, size), make([]bool, size)
 	for filled := 0; ; {

@@ -90,16 +90,16 @@ func TestMaglevDisruption(t *testing.T) {
 		size := MaglevSize(n)
 		all := someAddresses(n)
 		before := Maglev(all, size)
-		for _, gone := range []int{0, n / 2, n - 1} {
-			rest := slices.Delete(slices.Clone(all), gone, gone+1)
+		for _, stopped := range []int{0, n / 2, n - 1} {
+			rest := slices.Delete(slices.Clone(all), stopped, stopped+1)
 			moved := 0
 			for i, backend := range Maglev(rest, size) {
-				if int(before[i]) != gone && rest[backend] != all[before[i]] {
+				if int(before[i]) != stopped && rest[backend] != all[before[i]] {
 					moved++
 				}
 			}
 			if moved > size/20 {
-				t.Errorf("without backend %d of %d, %d of the %d entries of others moved", gone, n, moved, size)
+				t.Errorf("without backend %d of %d, %d of the %d entries of others moved", stopped, n, moved, size)
 			}
 		}
 	}

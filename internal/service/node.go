@@ -8,44 +8,43 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// NodeConfig is what the translation has to know of the node that it is for.
+// NodeConfig is what the translation needs to know about its node.
 type NodeConfig struct {
-	// Name is that of the Node object, by which endpoints say where they are.
+	// Name is the name of the Node object, which endpoints refer to.
 	Name string
-	// Zone is where the node is (label topology.kubernetes.io/zone). A Translator takes it from the snapshot's Node instead
-	// if there is one.
+	// Zone is the node's (label topology.kubernetes.io/zone). A Translator uses the snapshot's Node instead if there is one.
 	Zone string
-	// NodePortAddresses are the node's own addresses on which NodePorts answer. Loopback addresses among them answer only
-	// to the node itself.
+	// NodePortAddresses are the node's own addresses for NodePorts. Loopback addresses among them serve only the node itself.
 	NodePortAddresses []netip.Addr
-	// HostPortAddresses are the node's own addresses, loopback as above: hostPorts answer on these and no others.
+	// HostPortAddresses are the node's own addresses for hostPorts; loopback as above.
 	HostPortAddresses []netip.Addr
-	// Pods are addresses of pods here that are not in a pod range of a Node.
+	// Pods are addresses of local pods outside the pod ranges of all Nodes.
 	Pods []netip.Addr
-	// APIServer is where the agent reaches the API server: no frontend takes that, but the cluster IP of the Service default/kubernetes.
+	// APIServer is where the agent reaches the API server: no frontend may have it, except the cluster IP of Service
+	// default/kubernetes.
 	APIServer []netip.AddrPort
-	// ExternalIPs are the networks of which Services may have addresses in their externalIPs; none allows none.
+	// ExternalIPs are the networks that externalIPs of Services may be in; none allows none.
 	ExternalIPs []netip.Prefix
-	// Limits bound what one Service and one namespace take of the tables.
+	// Limits limit what one Service and one namespace may use of the tables.
 	Limits Limits
-	// DSR lets backends of other nodes answer clients of the world directly, where nothing in the Service speaks against it.
+	// DSR lets backends on other nodes reply to external clients directly, unless the Service's configuration prevents it.
 	DSR bool
 }
 
-// HostPort is a port of this node that a pod on it has asked for (CNI capability portMappings).
+// HostPort is a port of this node that a local pod requested (CNI capability portMappings).
 type HostPort struct {
 	Pod      cluster.Key
 	Protocol cluster.Protocol
-	// Number is the port of the node.
+	// Number is the port of the node, in host byte order.
 	Number uint16
-	// Address is the hostIP: the one address on which the port answers. Zero or unspecified is all of HostPortAddresses.
+	// Address is the hostIP: the one address of the port. Zero or unspecified means all of HostPortAddresses.
 	Address netip.Addr
 	// Backends are the pod's own addresses with its containerPort, at most one of each family.
 	Backends []netip.AddrPort
 }
 
-// hostPortName is the name of the port in PortName. No port of a Service can have it, since those are in lower case: a pod
-// may have the name of a Service.
+// hostPortName is the port's name in PortName. No port of a Service has it, since those are in lower case: a pod may have the
+// name of a Service.
 const hostPortName = "hostPort"
 
 func (h *HostPort) equal(other *HostPort) bool {
@@ -57,12 +56,12 @@ func (h *HostPort) name() PortName {
 	return PortName{Service: h.Pod, Port: hostPortName, Number: h.Number, Protocol: h.Protocol}
 }
 
-// addresses are those of the node on which the port answers. A pod may ask for any address, such as that of the cloud's metadata service: what
-// the node has not is not the pod's to take.
+// addresses returns the node's addresses of the port. A pod may request any address, for example that of the cloud's metadata
+// service; it only gets addresses of the node.
 func (h *HostPort) addresses(node *NodeConfig) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(node.HostPortAddresses), func(a netip.Addr) bool {
 		switch {
-		case node.takesAPIServer(Frontend{a, h.Number, h.Protocol}, h.Pod) != "":
+		case node.reservedForAPIServer(Frontend{a, h.Number, h.Protocol}, h.Pod) != "":
 			return true
 		case !h.Address.IsValid():
 			return false
@@ -73,7 +72,7 @@ func (h *HostPort) addresses(node *NodeConfig) []netip.Addr {
 	})
 }
 
-// problem says why the port does not answer where it was asked for; empty if it does.
+// problem says why the port does not answer at the requested address; empty if it does.
 func (h *HostPort) problem(node *NodeConfig) string {
 	wording := fmt.Sprintf("Pod %s: hostPort %d/%s does not answer", h.Pod, h.Number, h.Protocol)
 	if h.Address.IsValid() && !h.Address.IsUnspecified() && !slices.Contains(node.HostPortAddresses, h.Address) {
@@ -81,14 +80,14 @@ func (h *HostPort) problem(node *NodeConfig) string {
 	}
 	for _, a := range node.HostPortAddresses {
 		asked := !h.Address.IsValid() || h.Address == a || h.Address.IsUnspecified() && h.Address.Is4() == a.Is4()
-		if why := node.takesAPIServer(Frontend{a, h.Number, h.Protocol}, h.Pod); asked && why != "" {
+		if why := node.reservedForAPIServer(Frontend{a, h.Number, h.Protocol}, h.Pod); asked && why != "" {
 			return fmt.Sprintf("%s at %s: %s", wording, a, why)
 		}
 	}
 	return ""
 }
 
-// hostPortProblems are those of the ports of one pod.
+// hostPortProblems returns those of the ports of one pod.
 func hostPortProblems(hostPorts []HostPort, node *NodeConfig) (all []string) {
 	for i := range hostPorts {
 		if p := hostPorts[i].problem(node); p != "" {
@@ -98,8 +97,8 @@ func hostPortProblems(hostPorts []HostPort, node *NodeConfig) (all []string) {
 	return all
 }
 
-// TranslateHostPorts gives the ports that the host ports of one pod make. If two are at the same address, as when the pod was made
-// anew and what was before is not gone yet, the later one answers.
+// TranslateHostPorts returns the ports for the host ports of one pod. If two have the same address, as when a re-created pod's
+// predecessor still exists, the later one wins.
 func TranslateHostPorts(hostPorts []HostPort, node *NodeConfig) []Port {
 	var ports []Port
 	for i := range hostPorts {
@@ -124,12 +123,12 @@ func TranslateHostPorts(hostPorts []HostPort, node *NodeConfig) []Port {
 
 func hostPortEntry(frontend Frontend, backend netip.AddrPort) Entry {
 	inside := Backends{Addresses: []netip.AddrPort{backend}}
-	return Entry{Frontend: frontend, Kind: KindHostPort, Inside: inside, Outside: outside(frontend, inside)}
+	return Entry{Frontend: frontend, Kind: KindHostPort, Internal: inside, External: externalBackends(frontend, inside)}
 }
 
-// outside is what a frontend gives to what arrives from the wire. No packet of a wire has a loopback address (RFC 1122, 3.2.1.3; RFC 4291,
-// 2.5.3).
-func outside(frontend Frontend, backends Backends) Backends {
+// externalBackends returns a frontend's backends for packets from the wire. No such packet has a loopback address (RFC 1122,
+// 3.2.1.3; RFC 4291, 2.5.3).
+func externalBackends(frontend Frontend, backends Backends) Backends {
 	if frontend.Address.IsLoopback() {
 		return Backends{Without: Pass}
 	}

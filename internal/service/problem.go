@@ -6,12 +6,12 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Problem is something that keeps a Service, or the ports of a pod, from being what the object says.
+// Problem is a reason why a Service, or the ports of a pod, do not work as the object says.
 type Problem struct {
-	// Pod says that Object is a Pod; else it is a Service.
+	// Pod says that Object is a Pod; otherwise it is a Service.
 	Pod    bool
 	Object cluster.Key
-	// UID is that of a Service's object; empty where it is not known.
+	// UID is that of a Service's object; empty if unknown.
 	UID string
 	// Local says that the problem is this node's: other nodes may not have it.
 	Local bool
@@ -19,7 +19,7 @@ type Problem struct {
 	Text string
 }
 
-// String gives the sentence.
+// String returns Text.
 func (p Problem) String() string { return p.Text }
 
 func (p Problem) compare(other Problem) int {

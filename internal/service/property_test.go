@@ -23,7 +23,7 @@ func TestIncrementalIsFull(t *testing.T) {
 		w, tr, sum := newWorld(), NewTranslator(n1()), map[PortName]Port{}
 		node := n1()
 		var hostPorts []HostPort
-		alive := map[netip.AddrPort]bool{}
+		serving := map[netip.AddrPort]bool{}
 		for step := range 60 {
 			for range 1 + random.IntN(4) {
 				change(random, w, &node, &hostPorts)
@@ -58,18 +58,18 @@ func TestIncrementalIsFull(t *testing.T) {
 			if diff := cmp.Diff([]any{want.Problems, want.Health}, []any{got.Problems, got.Health}, sameAddresses); diff != "" {
 				t.Fatalf("seed %d, step %d: problems and health (-full +incremental):\n%s", seed, step, diff)
 			}
-			now := serving(snapshot, hostPorts)
-			var gone []netip.AddrPort
-			for b := range alive {
+			now := servingNow(snapshot, hostPorts)
+			var stopped []netip.AddrPort
+			for b := range serving {
 				if !now[b] {
-					gone = append(gone, b)
+					stopped = append(stopped, b)
 				}
 			}
-			slices.SortFunc(gone, netip.AddrPort.Compare)
-			if diff := cmp.Diff(gone, got.GoneBackends, sameAddresses); diff != "" {
+			slices.SortFunc(stopped, netip.AddrPort.Compare)
+			if diff := cmp.Diff(stopped, got.GoneBackends, sameAddresses); diff != "" {
 				t.Fatalf("seed %d, step %d: gone (-want +got):\n%s", seed, step, diff)
 			}
-			alive = now
+			serving = now
 			unique(t, sum)
 		}
 	}
@@ -90,7 +90,7 @@ func unique(t *testing.T, ports map[PortName]Port) {
 }
 
 // serving are the backends, all of TCP, that some slice says serve, or a port of this node leads to.
-func serving(s *cluster.Snapshot, hostPorts []HostPort) map[netip.AddrPort]bool {
+func servingNow(s *cluster.Snapshot, hostPorts []HostPort) map[netip.AddrPort]bool {
 	all := map[netip.AddrPort]bool{}
 	for slice := range s.EndpointSlices.All() {
 		for _, p := range slice.Ports {

@@ -1,5 +1,5 @@
-// Package service turns Kubernetes Services and EndpointSlices into what one node's datapath has to hold: which
-// addresses and ports answer, and which backends connections to them may go to. It is pure: no clients, no kernel.
+// Package service translates Services and EndpointSlices into the desired state of one node's datapath: frontends and their
+// backends. It is pure: it has no clients and makes no system calls.
 package service
 
 import (
@@ -9,14 +9,14 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Frontend is where a Service answers.
+// Frontend is an address, port and protocol of a Service.
 type Frontend struct {
 	Address  netip.Addr
 	Port     uint16
 	Protocol cluster.Protocol
 }
 
-// Kind says for what reason a frontend is there.
+// Kind says why a frontend exists.
 type Kind string
 
 // The kinds.
@@ -25,50 +25,50 @@ const (
 	KindNodePort     Kind = "NodePort"
 	KindExternalIP   Kind = "ExternalIP"
 	KindLoadBalancer Kind = "LoadBalancer"
-	// KindHostPort is a port of this node that the runtime asks for when it makes a pod; no Service has it.
+	// KindHostPort is a port of this node that the runtime requests for a pod; no Service has it.
 	KindHostPort Kind = "HostPort"
 )
 
-// Backend is where connections of one protocol go.
+// Backend is a destination of connections of one protocol.
 type Backend struct {
 	Address  netip.AddrPort
 	Protocol cluster.Protocol
 }
 
-// WithoutBackend says what becomes of connections for which there is no backend.
+// WithoutBackend says what happens to connections without a backend.
 type WithoutBackend uint8
 
-// What becomes of them.
+// The possible values.
 const (
-	// Refuse answers with TCP RST or ICMP port unreachable: the Service has no endpoints.
-	Refuse WithoutBackend = iota
+	// Reject answers with TCP RST or ICMP port unreachable: the Service has no endpoints.
+	Reject WithoutBackend = iota
 	// Drop is for a traffic policy Local without an endpoint on this node.
 	Drop
 	// Pass leaves packets alone: the frontend does not answer on that side.
 	Pass
 )
 
-// Backends are those that connections from one side may go to.
+// Backends are the possible destinations of connections from one side.
 type Backends struct {
-	// Addresses are sorted, each once.
+	// Addresses are sorted, without duplicates.
 	Addresses []netip.AddrPort
 	// Without is for an empty list.
 	Without WithoutBackend
-	// Maglev asks for consistent hashing: every node then sends one connection to one backend. Else any will do.
+	// Maglev requests consistent hashing: every node sends a connection to the same backend.
 	Maglev bool
 }
 
-// Entry is one frontend and where its connections go.
+// Entry is one frontend with its backends.
 type Entry struct {
 	Frontend Frontend
 	Kind     Kind
-	// Inside is for pods and the node itself, Outside for what arrives from the wire.
-	Inside, Outside Backends
+	// Internal is for pods and the node itself, External for packets from the wire.
+	Internal, External Backends
 	// Affinity is how long a client stays with its backend; 0 is no affinity.
 	Affinity time.Duration
-	// Sources are who may use the frontend; none means everybody.
+	// Sources are the networks that may use the frontend; none means all.
 	Sources []netip.Prefix
-	// DSR lets backends of other nodes answer clients of the world directly.
+	// DSR lets backends on other nodes reply to external clients directly.
 	DSR bool
 }
 
@@ -80,10 +80,10 @@ type PortName struct {
 	Protocol cluster.Protocol
 }
 
-// IsHostPort tells whether it is a port of a pod, which may have the name of a Service.
+// IsHostPort reports whether it is a port of a pod, which may have the name of a Service.
 func (n PortName) IsHostPort() bool { return n.Port == hostPortName }
 
-// Port is all that the datapath holds of one port of one Service.
+// Port is the desired state of one port of one Service.
 type Port struct {
 	Name    PortName
 	Entries []Entry

@@ -28,7 +28,7 @@ func show(ports []Port) string {
 				name = "-"
 			}
 			fmt.Fprintf(&b, "%s %s %s/%s | %s | %s", name, e.Kind, netip.AddrPortFrom(e.Frontend.Address, e.Frontend.Port), e.Frontend.Protocol,
-				showSide(e.Inside), showSide(e.Outside))
+				showSide(e.Internal), showSide(e.External))
 			if e.Affinity != 0 {
 				fmt.Fprintf(&b, " | affinity %s", e.Affinity.Round(time.Second))
 			}
@@ -49,7 +49,7 @@ func show(ports []Port) string {
 
 func showSide(b Backends) string {
 	if len(b.Addresses) == 0 {
-		text := [...]string{Refuse: "refuse", Drop: "drop", Pass: "pass"}[b.Without]
+		text := [...]string{Reject: "refuse", Drop: "drop", Pass: "pass"}[b.Without]
 		if b.Maglev {
 			text += ", maglev of nothing"
 		}
@@ -62,7 +62,7 @@ func showSide(b Backends) string {
 	for _, addr := range b.Addresses {
 		all = append(all, addr.String())
 	}
-	if b.Without != Refuse {
+	if b.Without != Reject {
 		all = append(all, "and a reason to have none")
 	}
 	return strings.Join(all, " ")

@@ -8,17 +8,17 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Translation is what one Service is on one node.
+// Translation is one Service on one node.
 type Translation struct {
-	// Ports are in the order of the Service; those without any frontend are left out.
+	// Ports are in the order of the Service, without those that have no frontend.
 	Ports []Port
-	// Health is what a load balancer that asks at the Service's healthCheckNodePort is told; nil if it has none.
+	// Health is the reply to load balancers at the Service's healthCheckNodePort; nil without one.
 	Health *Health
-	// Problems are sentences that name the Service. Those in Local are of this node only.
+	// Problems are sentences that name the Service. Those in Local are this node's only.
 	Problems, Local []string
 }
 
-// Health is what a node says of a Service with externalTrafficPolicy Local: load balancers send to nodes that have endpoints.
+// Health is the state of a Service with externalTrafficPolicy Local: load balancers send to nodes with endpoints.
 type Health struct {
 	Service cluster.Key
 	// Port is the Service's healthCheckNodePort.
@@ -27,41 +27,41 @@ type Health struct {
 	Endpoints int
 }
 
-// Translate gives what a Service and its EndpointSlices, in a fixed order, are on a node. Slices may be missing, as when they come later
-// than the Service.
+// Translate translates a Service and its EndpointSlices, in a fixed order, for a node. Slices may be missing, for example if
+// they come later than the Service.
 func Translate(s *cluster.Service, endpointSlices []*cluster.EndpointSlice, node *NodeConfig) Translation {
 	var t translation
 	return t.translate(s, endpointSlices, node)
 }
 
-// translation translates one Service after the other, with memory that it uses again.
+// translation translates one Service after the other and reuses its memory.
 type translation struct {
 	service        *cluster.Service
 	endpointSlices []*cluster.EndpointSlice
 	node           *NodeConfig
 	port           *cluster.ServicePort
-	// families has the backends of the port, IPv4 first, once they were asked for.
+	// families caches the backends of the port, IPv4 first.
 	families [2]struct {
 		sets
 		known bool
 	}
 	scratch []candidate
 	entries []Entry
-	// taken are the frontends of the Service so far, and the ports that have them.
+	// taken are the frontends of the Service so far, and their ports.
 	taken map[Frontend]PortName
 	name  PortName
-	// problems are those that every node has, local are this node's.
+	// problems are those of every node, local are this node's.
 	problems, local []string
-	// guard knows what the cluster has; nil asks nobody. refused are resources that others have got.
-	guard   *guard
-	refused [resources]bool
-	// externals are the Service's external addresses at which it may answer.
+	// reserved are the addresses of the cluster; nil skips that check. rejected are resources that others have got.
+	reserved *reserved
+	rejected [resources]bool
+	// externals are the external addresses that the Service may have.
 	externals []externalAddress
-	// left is how many frontends the Service may still have, beyond how many it had to do without.
-	left, beyond [resources]int
+	// left is how many frontends the Service may still have, excess how many it has too many.
+	left, excess [resources]int
 }
 
-// externalAddress is one that a Service asks for outside the cluster.
+// externalAddress is an address that a Service requests outside the cluster.
 type externalAddress struct {
 	netip.Addr
 	kind Kind
@@ -72,14 +72,14 @@ func (t *translation) translate(s *cluster.Service, endpointSlices []*cluster.En
 	if t.taken == nil {
 		t.taken = map[Frontend]PortName{}
 	}
-	t.left, t.beyond = [resources]int{inside: node.Limits.serviceFrontends(), external: node.Limits.serviceExternal()}, [resources]int{}
-	t.takeExternals()
+	t.left, t.excess = [resources]int{inside: node.Limits.serviceFrontends(), external: node.Limits.serviceExternal()}, [resources]int{}
+	t.collectExternals()
 	var ports []Port
 	numbers := make(map[[2]uint16]PortName, len(s.Ports))
 	for i := range s.Ports {
 		t.port = &s.Ports[i]
 		t.name = PortName{Service: s.Key(), Port: t.port.Name, Number: t.port.Number, Protocol: t.port.Protocol}
-		if !t.fit(numbers) {
+		if !t.validate(numbers) {
 			continue
 		}
 		if entries := t.translatePort(); len(entries) > 0 {
@@ -87,11 +87,11 @@ func (t *translation) translate(s *cluster.Service, endpointSlices []*cluster.En
 		}
 		for _, f := range t.families {
 			if len(f.cluster) == MaxBackends || len(f.local) == MaxBackends {
-				t.complain("only the first %d endpoints get connections", MaxBackends)
+				t.addProblem("only the first %d endpoints get connections", MaxBackends)
 			}
 		}
 	}
-	t.sayBeyond()
+	t.reportExcess()
 	done := Translation{Ports: ports, Health: t.health(), Problems: t.problems, Local: t.local}
 	t.service, t.endpointSlices, t.node, t.port, t.problems, t.local = nil, nil, nil, nil, nil, nil
 	t.externals = t.externals[:0]
@@ -100,18 +100,18 @@ func (t *translation) translate(s *cluster.Service, endpointSlices []*cluster.En
 	return done
 }
 
-// problemsTold bounds the sentences about one Service: who made it finds the rest when these are mended.
-const problemsTold = 10
+// maxProblems limits the sentences about one Service.
+const maxProblems = 10
 
-// complain notes what is wrong with the port.
-func (t *translation) complain(format string, args ...any) {
-	if len(t.problems) >= problemsTold {
+// addProblem records a problem of the port.
+func (t *translation) addProblem(format string, args ...any) {
+	if len(t.problems) >= maxProblems {
 		return
 	}
 	t.problems = append(t.problems, fmt.Sprintf("Service %s: port %s: ", t.service.Key(), t.name.label())+fmt.Sprintf(format, args...))
 }
 
-// label names a port to people.
+// label names a port.
 func (n PortName) label() string {
 	if n.Port == "" {
 		return fmt.Sprintf("%d/%s", n.Number, n.Protocol)
@@ -119,23 +119,23 @@ func (n PortName) label() string {
 	return fmt.Sprintf("%s (%d/%s)", n.Port, n.Number, n.Protocol)
 }
 
-// fit tells whether a port can be had beside those before it. An API server lets none pass that cannot; a manifest can have all.
-func (t *translation) fit(before map[[2]uint16]PortName) bool {
+// validate reports whether a port is valid beside those before it. An API server guarantees that; manifests may violate it.
+func (t *translation) validate(before map[[2]uint16]PortName) bool {
 	if t.name.Number == 0 {
-		t.complain("0 is not a port")
+		t.addProblem("0 is not a port")
 		return false
 	}
 	at := [2]uint16{t.name.Number, uint16(t.name.Protocol)}
 	if other, taken := before[at]; taken {
-		t.complain("has the same number as port %s", other.label())
+		t.addProblem("has the same number as port %s", other.label())
 		return false
 	}
 	before[at] = t.name
 	return true
 }
 
-// translatePort gives the entries of a port, each frontend once. An address that the Service has twice is what comes first here: a load
-// balancer's address has the sources that may use it, though it may be an external IP too.
+// translatePort returns the entries of a port, each frontend once. The first kind wins: a load balancer's address keeps its
+// source ranges although it may also be an external IP.
 func (t *translation) translatePort() []Entry {
 	t.families = [2]struct {
 		sets
@@ -166,27 +166,27 @@ func (t *translation) add(addr netip.Addr, number uint16, kind Kind) {
 	entry := Entry{Frontend: Frontend{addr, number, t.port.Protocol}, Kind: kind, Affinity: t.service.Affinity}
 	if other, taken := t.taken[entry.Frontend]; taken {
 		if other != t.name {
-			t.complain("%s is that of port %s", claim{kind: kind}.wording(entry.Frontend), other.label())
+			t.addProblem("%s is that of port %s", request{kind: kind}.wording(entry.Frontend), other.label())
 		}
 		return
 	}
-	if !t.mayTake(entry.Frontend, kind) {
+	if !t.reserve(entry.Frontend, kind) {
 		return
 	}
 	t.taken[entry.Frontend] = t.name
 	backends := t.backends(addr.Is4())
 	if kind == KindClusterIP {
-		entry.Inside = side(backends, t.service.InternalLocal)
-		entry.Outside = Backends{Without: Pass}
+		entry.Internal = side(backends, t.service.InternalLocal)
+		entry.External = Backends{Without: Pass}
 	} else {
-		// What pods and the node itself send to an outer address is taken for what has gone out and come back: no
-		// policy keeps it here.
-		entry.Inside = side(backends, false)
+		// A packet of a pod or the node itself to an external address is treated as if it had gone out and come back: no
+		// traffic policy applies.
+		entry.Internal = side(backends, false)
 		world := side(backends, t.service.ExternalLocal)
 		world.Maglev = len(world.Addresses) > 0
-		entry.Outside = outside(entry.Frontend, world)
-		// Only by a node's own address can another node tell that a packet has been forwarded to it, and not forward it again.
-		// With affinity, it is for the forwarding node to remember where a client goes; with the policy Local no other node is asked.
+		entry.External = externalBackends(entry.Frontend, world)
+		// Only a node's own address tells another node that a packet was forwarded to it, so that it does not forward it again.
+		// With affinity the forwarding node must remember the client's backend; with policy Local no other node is involved.
 		entry.DSR = t.node.DSR && kind == KindNodePort && entry.Affinity == 0 && !t.service.ExternalLocal && !addr.IsLoopback()
 	}
 	if kind == KindLoadBalancer {
@@ -195,7 +195,7 @@ func (t *translation) add(addr netip.Addr, number uint16, kind Kind) {
 	t.entries = append(t.entries, entry)
 }
 
-// backends gives the sets of a family.
+// backends returns the sets of a family.
 func (t *translation) backends(ipv4 bool) sets {
 	f := &t.families[1]
 	if ipv4 {
@@ -208,8 +208,8 @@ func (t *translation) backends(ipv4 bool) sets {
 	return f.sets
 }
 
-// side gives the backends that a traffic policy leaves. A Service without any endpoint refuses, one that only has none here drops: others
-// may be asked.
+// side returns the backends that a traffic policy leaves. A Service without any endpoint rejects, one without endpoints on this
+// node drops: other nodes may have some.
 func side(backends sets, local bool) Backends {
 	switch {
 	case !local:
@@ -220,8 +220,8 @@ func side(backends sets, local bool) Backends {
 	return Backends{Addresses: backends.local}
 }
 
-// sources are the blocks of a family who may use a load balancer's address, none for everybody. As with kube-proxy, blocks of
-// the other family alone do not restrict this one, and one that is everything restricts nothing.
+// sources returns the loadBalancerSourceRanges of a family, none for all. As with kube-proxy, ranges of the other family alone
+// do not restrict this one, and a range of everything restricts nothing.
 func sources(all []netip.Prefix, ipv4 bool) []netip.Prefix {
 	var own []netip.Prefix
 	for _, block := range all {
@@ -238,7 +238,7 @@ func sources(all []netip.Prefix, ipv4 bool) []netip.Prefix {
 	return own
 }
 
-// health counts pods on this node, whatever the number of their ports. A pod of both families is one.
+// health counts pods on this node, independent of their number of ports. A dual-stack pod counts once.
 func (t *translation) health() *Health {
 	s := t.service
 	if s.HealthCheckNodePort == 0 || !s.ExternalLocal {

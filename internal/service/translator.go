@@ -10,23 +10,22 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Changes are what one snapshot, or another configuration, changes.
+// Changes are the differences that a snapshot, or another configuration, makes.
 type Changes struct {
-	// Set are the ports that are new or different, Removed those that are there no more. A frontend may go from one port to another
-	// within the same changes.
+	// Set are new or changed ports, Removed deleted ones. A frontend may move from one port to another within the same Changes.
 	Set     []Port
 	Removed []PortName
-	// Health is of all Services that have a healthCheckNodePort, sorted by name, whether or not it has changed.
+	// Health is that of all Services with a healthCheckNodePort, sorted by name, changed or not.
 	Health []Health
-	// Problems are all complaints in force, sorted, and bounded for each object.
+	// Problems are all current problems, sorted, and limited for each object.
 	Problems []Problem
-	// GoneBackends are endpoints that serve no more: connections to them wait for answers that do not come.
+	// GoneBackends are endpoints that serve no longer: connections to them would wait for replies that never come.
 	GoneBackends []netip.AddrPort
-	// GoneUDP are those of GoneBackends that served UDP: nothing but who looks for its sockets ends what goes on to them.
+	// GoneUDP are those of GoneBackends that served UDP: its sockets must be destroyed, since UDP has no end.
 	GoneUDP []netip.AddrPort
 }
 
-// Translator translates snapshot after snapshot and looks only at what has changed. It is not safe for concurrent use.
+// Translator translates one snapshot after the other and looks only at what changed. It is not safe for concurrent use.
 type Translator struct {
 	configured, node NodeConfig // node is configured, with the zone of the snapshot
 	// Of the last snapshot:
@@ -35,38 +34,38 @@ type Translator struct {
 	nodes          []cluster.Node
 	hostPorts      []HostPort
 
-	states map[owner]*state
-	claims claims
-	alive  alive
-	guard  guard
-	shares shares
-	// dirty are the states that something was changed in, touched those that got or lost a frontend by what others have.
+	states    map[owner]*state
+	ownership ownership
+	serving   serving
+	reserved  reserved
+	shares    shares
+	// dirty are the states to translate again, touched those that gained or lost a frontend through others.
 	dirty, touched []*state
 	// outstanding are the states with problems or health, exposed those with external addresses; few have either.
 	outstanding, exposed map[owner]*state
 	translation          translation
 }
 
-// state is all that is known of one owner. A Service that is known only by its slices has no ports.
+// state is everything about one owner. A Service of which only slices are known has no ports.
 type state struct {
 	owner
 	service        *cluster.Service
 	endpointSlices []*cluster.EndpointSlice // sorted by name
 	hostPorts      []HostPort
-	// wanted are its ports, told those that were given away in Changes: what others have is not in them.
-	wanted, told []Port
-	health       *Health
-	// problems are those that every node has, local are this node's.
+	// wanted are its ports, reported those in the last Changes, without frontends that others own.
+	wanted, reported []Port
+	health           *Health
+	// problems are those of every node, local are this node's.
 	problems, local []string
 	dirty           bool
-	// load is what it asks for, refused are the resources of which it gets nothing since others are served first.
-	load    load
-	refused [resources]bool
-	// counted are the slices whose endpoints are among those that are alive.
+	// load is its demand, rejected are the resources of which it gets nothing.
+	load     load
+	rejected [resources]bool
+	// counted are the slices whose endpoints are counted in serving.
 	counted []*cluster.EndpointSlice
 }
 
-// uid is that of the Service's object.
+// uid returns the UID of the Service's object.
 func (s *state) uid() string {
 	if s == nil || s.service == nil {
 		return ""
@@ -74,33 +73,33 @@ func (s *state) uid() string {
 	return s.service.UID
 }
 
-// NewTranslator makes a Translator that has seen nothing.
+// NewTranslator returns an empty Translator.
 func NewTranslator(node NodeConfig) *Translator {
 	t := &Translator{
 		configured: node, node: node,
 		states: map[owner]*state{}, outstanding: map[owner]*state{}, exposed: map[owner]*state{},
-		claims: newClaims(), alive: alive{counts: map[backend]uint32{}},
-		guard: newGuard(), shares: shares{spaces: map[string]*[resources]int{}},
+		ownership: newClaims(), serving: serving{counts: map[backend]uint32{}},
+		reserved: newReserved(), shares: shares{spaces: map[string]*[resources]int{}},
 	}
-	t.translation.guard = &t.guard
+	t.translation.reserved = &t.reserved
 	return t
 }
 
-// SetNode changes what is known of the node. It has effect with the next Translate.
+// SetNode replaces the configuration of the node, from the next Translate on.
 func (t *Translator) SetNode(node NodeConfig) { t.configured = node }
 
-// Translate gives what has changed since the last call. hostPorts are those of the pods on this node, older ones first. While the snapshot
-// does not have all Services and EndpointSlices (Snapshot.Unknown), those of the last one stay: after the first snapshot that
-// has them, Ports is all that is to be there.
+// Translate returns the changes since the last call. hostPorts are those of this node's pods, oldest first. While the snapshot
+// lacks Services or EndpointSlices (Snapshot.Unknown), those of the last one stay. After the first complete snapshot, Ports is
+// the whole desired state.
 func (t *Translator) Translate(snapshot *cluster.Snapshot, hostPorts []HostPort) Changes {
-	t.takeNode(snapshot)
+	t.updateNode(snapshot)
 	if !snapshot.Unknown.Has(cluster.KindService) && !snapshot.Unknown.Has(cluster.KindEndpointSlice) {
-		cluster.Differences(cluster.ListOf(t.services...), cluster.ListOf(snapshot.Services...), t.takeService)
+		cluster.Differences(cluster.ListOf(t.services...), cluster.ListOf(snapshot.Services...), t.updateService)
 		cluster.Differences(t.endpointSlices, snapshot.EndpointSlices, t.takeSlice)
 		t.services, t.endpointSlices = snapshot.Services, snapshot.EndpointSlices
 	}
 	t.takeHostPorts(hostPorts)
-	t.lookAtExposed()
+	t.refreshExposed()
 	for _, s := range t.dirty {
 		before := s.load
 		s.load = load{}
@@ -117,9 +116,9 @@ func (t *Translator) Translate(snapshot *cluster.Snapshot, hostPorts []HostPort)
 	var changes Changes
 	t.dirty = append(t.dirty, t.touched...)
 	for _, s := range t.dirty {
-		now := t.claims.won(s.owner, s.wanted)
-		changes.add(s.told, now)
-		s.told, s.dirty = now, false
+		now := t.ownership.granted(s.owner, s.wanted)
+		changes.add(s.reported, now)
+		s.reported, s.dirty = now, false
 		if s.service == nil && len(s.endpointSlices) == 0 && len(s.hostPorts) == 0 {
 			delete(t.states, s.owner)
 		}
@@ -128,25 +127,25 @@ func (t *Translator) Translate(snapshot *cluster.Snapshot, hostPorts []HostPort)
 	clear(t.touched)
 	t.dirty, t.touched = t.dirty[:0], t.touched[:0]
 	changes.Health, changes.Problems = t.outcome()
-	changes.GoneBackends, changes.GoneUDP = t.alive.gone()
+	changes.GoneBackends, changes.GoneUDP = t.serving.stopped()
 	return changes
 }
 
-// TakeBackends takes backends that an earlier Translator had. Those that do not serve are among the GoneBackends of the next changes.
-func (t *Translator) TakeBackends(all []Backend) { t.alive.take(all) }
+// AddBackends adds the backends of an earlier Translator. Those that do not serve are in the GoneBackends of the next Changes.
+func (t *Translator) AddBackends(all []Backend) { t.serving.take(all) }
 
-// Ports are all ports that are there after the last Translate, sorted by the name of their owners.
+// Ports returns all ports after the last Translate, sorted by the name of their owners.
 func (t *Translator) Ports() []Port {
 	owners := slices.SortedFunc(maps.Keys(t.states), owner.compare)
 	var all []Port
 	for _, o := range owners {
-		all = append(all, t.states[o].told...)
+		all = append(all, t.states[o].reported...)
 	}
 	return all
 }
 
-// takeNode takes the configuration and what the snapshot has of nodes.
-func (t *Translator) takeNode(snapshot *cluster.Snapshot) {
+// updateNode applies the configuration and the snapshot's nodes.
+func (t *Translator) updateNode(snapshot *cluster.Snapshot) {
 	node := t.configured
 	if own, found := snapshot.Node(node.Name); found {
 		node.Zone = own.Zone
@@ -158,10 +157,10 @@ func (t *Translator) takeNode(snapshot *cluster.Snapshot) {
 			t.mark(t.states[o])
 		}
 	}
-	if t.guard.nodes == nil || !cluster.Same(t.nodes, snapshot.Nodes) {
+	if t.reserved.nodes == nil || !cluster.Same(t.nodes, snapshot.Nodes) {
 		before := t.nodes
 		t.nodes = snapshot.Nodes
-		if t.guard.takeNodes(before, snapshot.Nodes) {
+		if t.reserved.updateNodes(before, snapshot.Nodes) {
 			for _, s := range t.exposed {
 				t.mark(s)
 			}
@@ -169,20 +168,20 @@ func (t *Translator) takeNode(snapshot *cluster.Snapshot) {
 	}
 }
 
-// lookAtExposed has those translated anew whose external addresses have become a Service's cluster IP, or are none any more.
-func (t *Translator) lookAtExposed() {
-	if len(t.guard.changed) == 0 {
+// refreshExposed marks Services whose external addresses have become a cluster IP, or are one no longer.
+func (t *Translator) refreshExposed() {
+	if len(t.reserved.changed) == 0 {
 		return
 	}
 	for _, s := range t.exposed {
-		if t.guard.concerns(s.service) {
+		if t.reserved.affects(s.service) {
 			t.mark(s)
 		}
 	}
-	clear(t.guard.changed)
+	clear(t.reserved.changed)
 }
 
-func (t *Translator) takeService(before, after *cluster.Service) {
+func (t *Translator) updateService(before, after *cluster.Service) {
 	var s *state
 	if after != nil {
 		s = t.state(owner{key: after.Key()})
@@ -190,7 +189,7 @@ func (t *Translator) takeService(before, after *cluster.Service) {
 		s = t.state(owner{key: before.Key()})
 	}
 	s.service = after
-	t.guard.takeService(before, after)
+	t.reserved.updateService(before, after)
 	if after != nil && len(after.ExternalIPs)+len(after.LoadBalancerIPs) > 0 {
 		t.exposed[s.owner] = s
 	} else {
@@ -222,7 +221,7 @@ func (t *Translator) takeHostPorts(hostPorts []HostPort) {
 	if slices.EqualFunc(t.hostPorts, hostPorts, func(a, b HostPort) bool { return a.equal(&b) }) {
 		return
 	}
-	t.alive.replaceHostPorts(t.hostPorts, hostPorts)
+	t.serving.replaceHostPorts(t.hostPorts, hostPorts)
 	for _, h := range t.hostPorts {
 		s := t.state(owner{pod: true, key: h.Pod})
 		s.hostPorts = nil
@@ -252,22 +251,22 @@ func (t *Translator) mark(s *state) {
 	}
 }
 
-// translate makes the ports that an owner wants and claims their frontends.
+// translate makes the ports that an owner wants and requests their frontends.
 func (t *Translator) translate(s *state) {
 	before := s.wanted
 	s.wanted, s.health, s.problems, s.local = nil, nil, nil, nil
-	within, beyond := t.countEndpoints(s)
+	within, excess := t.countEndpoints(s)
 	switch {
 	case s.pod:
 		s.wanted = TranslateHostPorts(s.hostPorts, &t.node)
 		s.problems = hostPortProblems(s.hostPorts, &t.node)
 	case s.service != nil:
-		t.translation.refused = s.refused
+		t.translation.rejected = s.rejected
 		done := t.translation.translate(s.service, within, &t.node)
 		s.wanted, s.health, s.problems, s.local = done.Ports, done.Health, done.Problems, done.Local
-		if beyond > 0 {
+		if excess > 0 {
 			s.problems = append(s.problems, fmt.Sprintf("%s: the endpoints of %d of its %d EndpointSlices get no connections: one Service has at most %d endpoints with ports (a part of --backends-max)",
-				s.owner, beyond, len(s.endpointSlices), t.node.Limits.serviceBackends()))
+				s.owner, excess, len(s.endpointSlices), t.node.Limits.serviceBackends()))
 		}
 	}
 	keep(before, s.wanted)
@@ -281,37 +280,37 @@ func (t *Translator) translate(s *state) {
 	}
 	for _, p := range before {
 		for _, e := range p.Entries {
-			heir, found := t.claims.release(e.Frontend, s.owner)
-			t.touch(heir, found)
+			successor, found := t.ownership.release(e.Frontend, s.owner)
+			t.markTouched(successor, found)
 		}
 	}
 	for _, p := range s.wanted {
 		for _, e := range p.Entries {
-			loser, lost := t.claims.take(e.Frontend, claim{s.owner, e.Kind})
-			t.touch(loser, lost)
+			loser, lost := t.ownership.take(e.Frontend, request{s.owner, e.Kind})
+			t.markTouched(loser, lost)
 		}
 	}
 }
 
-// touch has an owner looked at again, after all claims are known.
-func (t *Translator) touch(other owner, found bool) {
+// markTouched makes an owner be looked at again, after all requests are known.
+func (t *Translator) markTouched(other owner, found bool) {
 	if found {
 		t.touched = append(t.touched, t.states[other])
 	}
 }
 
-// countEndpoints gives the slices of a Service whose endpoints it may have, and takes note that these, and no others of it, are alive.
-func (t *Translator) countEndpoints(s *state) (within []*cluster.EndpointSlice, beyond int) {
-	if !s.refused[endpoints] {
-		within, beyond = t.node.Limits.bounded(ofService(s.key, s.endpointSlices))
+// countEndpoints returns the slices of a Service within its limit, and counts these and no others of it as serving.
+func (t *Translator) countEndpoints(s *state) (within []*cluster.EndpointSlice, excess int) {
+	if !s.rejected[endpoints] {
+		within, excess = t.node.Limits.bounded(ofService(s.key, s.endpointSlices))
 	}
-	cluster.Differences(cluster.ListOf(s.counted...), cluster.ListOf(within...), t.alive.replace)
+	cluster.Differences(cluster.ListOf(s.counted...), cluster.ListOf(within...), t.serving.replace)
 	s.counted = slices.Clone(within)
-	return within, beyond
+	return within, excess
 }
 
-// ofService gives the slices that are used for a Service: where the API server keeps the one of its own Service, others that somebody has
-// made are not its.
+// ofService returns the slices of a Service. Where the API server maintains the one of its own Service, slices that others made
+// are ignored.
 func ofService(key cluster.Key, all []*cluster.EndpointSlice) []*cluster.EndpointSlice {
 	if key == kubernetesService {
 		for i, slice := range all {
@@ -323,9 +322,9 @@ func ofService(key cluster.Key, all []*cluster.EndpointSlice) []*cluster.Endpoin
 	return all
 }
 
-// outcome gives the health and the problems of all.
+// outcome returns the health and the problems of all owners.
 func (t *Translator) outcome() (health []Health, problems []Problem) {
-	problems = slices.Concat(t.claims.problems(func(o owner) string { return t.states[o].uid() }), t.shares.problems(t.states, t.node.Limits))
+	problems = slices.Concat(t.ownership.problems(func(o owner) string { return t.states[o].uid() }), t.shares.problems(t.states, t.node.Limits))
 	for _, s := range t.outstanding {
 		if s.health != nil {
 			health = append(health, *s.health)

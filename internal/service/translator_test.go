@@ -92,18 +92,18 @@ func slice(of, name string, endpoints ...string) *cluster.EndpointSlice {
 }
 
 // told writes changes as a case has them.
-func told(c Changes) string {
+func reported(c Changes) string {
 	var b strings.Builder
 	b.WriteString(show(c.Set))
 	for _, name := range c.Removed {
 		fmt.Fprintf(&b, "removed %s %s\n", name.Service, name.label())
 	}
-	for _, gone := range c.GoneBackends {
+	for _, stopped := range c.GoneBackends {
 		protocol := ""
-		if slices.Contains(c.GoneUDP, gone) {
+		if slices.Contains(c.GoneUDP, stopped) {
 			protocol = " UDP"
 		}
-		fmt.Fprintf(&b, "gone %s%s\n", gone, protocol)
+		fmt.Fprintf(&b, "gone %s%s\n", stopped, protocol)
 	}
 	for _, h := range c.Health {
 		fmt.Fprintf(&b, "health %s :%d %d\n", h.Service, h.Port, h.Endpoints)
@@ -116,7 +116,7 @@ func told(c Changes) string {
 
 func expect(t *testing.T, what string, got Changes, want string) {
 	t.Helper()
-	if diff := cmp.Diff(lines(want), told(got)); diff != "" {
+	if diff := cmp.Diff(lines(want), reported(got)); diff != "" {
 		t.Errorf("%s: (-want +got):\n%s", what, diff)
 	}
 }
@@ -155,8 +155,8 @@ func TestTranslatorLife(t *testing.T) {
 	step("and ends", "gone 10.1.1.4:8080")
 	w.remove(slice("", "web-a"), slice("", "other-a"))
 	step("nothing is left", "gone 10.1.1.9:8080")
-	if len(tr.states) != 0 || len(tr.alive.counts) != 0 || len(tr.claims.winners) != 0 {
-		t.Errorf("something is kept: %d states, %d backends, %d frontends", len(tr.states), len(tr.alive.counts), len(tr.claims.winners))
+	if len(tr.states) != 0 || len(tr.serving.counts) != 0 || len(tr.ownership.winners) != 0 {
+		t.Errorf("something is kept: %d states, %d backends, %d frontends", len(tr.states), len(tr.serving.counts), len(tr.ownership.winners))
 	}
 }
 
@@ -212,7 +212,7 @@ func TestTranslatorTakesBackends(t *testing.T) {
 	w, tr := newWorld(), NewTranslator(n1())
 	w.put(slice("web", "web-a", "10.1.1.2"))
 	at := netip.MustParseAddrPort
-	tr.TakeBackends([]Backend{{at("10.1.1.2:8080"), cluster.TCP}, {at("10.1.1.3:53"), cluster.UDP}, {at("[fd00:1::3]:53"), cluster.UDP}})
+	tr.AddBackends([]Backend{{at("10.1.1.2:8080"), cluster.TCP}, {at("10.1.1.3:53"), cluster.UDP}, {at("[fd00:1::3]:53"), cluster.UDP}})
 	expect(t, "first", tr.Translate(w.snapshot(), nil), "gone 10.1.1.3:53 UDP\ngone [fd00:1::3]:53 UDP")
 }
 
@@ -274,7 +274,7 @@ func TestTooManyEndpoints(t *testing.T) {
 		w.slices[key] = s
 	}
 	got := tr.Translate(w.snapshot(), nil)
-	if n := len(got.Set[0].Entries[0].Inside.Addresses); n != MaxBackends {
+	if n := len(got.Set[0].Entries[0].Internal.Addresses); n != MaxBackends {
 		t.Errorf("%d backends, want %d", n, MaxBackends)
 	}
 	expect(t, "problems", Changes{Problems: got.Problems}, "Service shop/web: port http (80/TCP): only the first 65535 endpoints get connections")

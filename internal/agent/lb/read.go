@@ -80,13 +80,13 @@ func (d *describer) port(p lb.ServicePort) agentapi.ServicePort {
 		out.AffinitySeconds = max(out.AffinitySeconds, int64(e.Affinity/time.Second))
 		out.Frontends = append(out.Frontends, agentapi.Frontend{
 			Kind: string(e.Kind), Address: e.Frontend.Address, Port: e.Frontend.Port, Sources: e.Sources, DSR: e.DSR,
-			Inside: d.side(e.Inside), Outside: d.side(e.Outside),
+			Inside: d.side(e.Internal), Outside: d.side(e.External),
 		})
 	}
 	if isHostPort {
 		out.Port = "" // it has no name; the datapath's tells pods from Services
 		for _, e := range p.Entries {
-			for _, at := range e.Inside.Addresses {
+			for _, at := range e.Internal.Addresses {
 				b := agentapi.Backend{Address: at, Ready: true, Serving: true, Local: true, Node: d.self, Zone: d.zones[d.self]}
 				if !slices.Contains(out.Backends, b) {
 					out.Backends = append(out.Backends, b)
@@ -137,4 +137,4 @@ func (d *describer) side(b service.Backends) agentapi.ServiceSide {
 	return side
 }
 
-var withoutWords = map[service.WithoutBackend]string{service.Refuse: agentapi.WithoutRefuse, service.Drop: agentapi.WithoutDrop, service.Pass: agentapi.WithoutPass}
+var withoutWords = map[service.WithoutBackend]string{service.Reject: agentapi.WithoutRefuse, service.Drop: agentapi.WithoutDrop, service.Pass: agentapi.WithoutPass}

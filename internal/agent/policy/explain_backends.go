@@ -57,9 +57,9 @@ func (x explainer) waysTo(from evaluate.Endpoint, s *askedService, at netip.Addr
 		node = x.nodeAt(backend.Addr())
 	}
 	for i, e := range entrances {
-		way, chosen := to, entries[i].Outside
+		way, chosen := to, entries[i].External
 		if e.inside {
-			chosen = entries[i].Inside
+			chosen = entries[i].Internal
 		}
 		if x.services != lb.ModeEBPF || !e.inside {
 			way.sentTo = at

@@ -52,9 +52,9 @@ func BenchmarkApplyOne(b *testing.B) {
 	full := all[4711]
 	less := service.Port{Name: full.Name}
 	for _, e := range full.Entries {
-		e.Inside.Addresses = e.Inside.Addresses[1:]
-		if len(e.Outside.Addresses) > 0 {
-			e.Outside.Addresses = e.Outside.Addresses[1:]
+		e.Internal.Addresses = e.Internal.Addresses[1:]
+		if len(e.External.Addresses) > 0 {
+			e.External.Addresses = e.External.Addresses[1:]
 		}
 		less.Entries = append(less.Entries, e)
 	}

@@ -60,8 +60,8 @@ func TestServicesFull(t *testing.T) {
 			isFull(t, err, c.tooMuch.Name, c.full)
 
 			smaller := service.Port{Name: c.fits.Name, Entries: c.fits.Entries[:1]}
-			smaller.Entries[0].Inside = service.Backends{Addresses: c.fits.Entries[0].Inside.Addresses[:1]}
-			smaller.Entries[0].Outside = service.Backends{}
+			smaller.Entries[0].Internal = service.Backends{Addresses: c.fits.Entries[0].Internal.Addresses[:1]}
+			smaller.Entries[0].External = service.Backends{}
 			smaller.Entries[0].Sources = nil
 			var full *table.FullError
 			if err := s.Apply([]service.Port{smaller}, nil); err != nil && !errors.As(err, &full) {

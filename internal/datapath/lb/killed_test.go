@@ -36,9 +36,9 @@ func generations() [2][]service.Port {
 		}
 		for j := range now[i].Entries {
 			e := &now[i].Entries[j]
-			e.Inside.Addresses = slices.Clone(e.Inside.Addresses[2:])
-			if len(e.Outside.Addresses) > 0 {
-				e.Outside.Addresses = e.Inside.Addresses
+			e.Internal.Addresses = slices.Clone(e.Internal.Addresses[2:])
+			if len(e.External.Addresses) > 0 {
+				e.External.Addresses = e.Internal.Addresses
 			}
 		}
 	}
@@ -229,8 +229,8 @@ func settled(t *testing.T, s *Services, states [2][]service.Port) bool {
 }
 
 func sameEntry(a, b service.Entry) bool {
-	return slices.Equal(a.Inside.Addresses, b.Inside.Addresses) && slices.Equal(a.Outside.Addresses, b.Outside.Addresses) &&
-		a.Inside.Maglev == b.Inside.Maglev && a.Outside.Maglev == b.Outside.Maglev && slices.Equal(a.Sources, b.Sources)
+	return slices.Equal(a.Internal.Addresses, b.Internal.Addresses) && slices.Equal(a.External.Addresses, b.External.Addresses) &&
+		a.Internal.Maglev == b.Internal.Maglev && a.External.Maglev == b.External.Maglev && slices.Equal(a.Sources, b.Sources)
 }
 
 // backendsIn counts those of different sets.
@@ -238,7 +238,7 @@ func backendsIn(ports []service.Port) (n int) {
 	seen := map[string]bool{}
 	for _, p := range ports {
 		for _, e := range p.Entries {
-			for _, side := range []service.Backends{e.Inside, e.Outside} {
+			for _, side := range []service.Backends{e.Internal, e.External} {
 				if content := string(pack(nil, side.Addresses)); !seen[content] {
 					seen[content] = true
 					n += len(side.Addresses)

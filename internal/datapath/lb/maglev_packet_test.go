@@ -51,7 +51,7 @@ func TestMaglevChoices(t *testing.T) {
 			b := service.Backends{Addresses: all, Maglev: true}
 			port.Entries = []service.Entry{{
 				Frontend: service.Frontend{Address: frontend.Addr(), Port: frontend.Port(), Protocol: cluster.UDP},
-				Kind:     service.KindNodePort, Inside: b, Outside: b,
+				Kind:     service.KindNodePort, Internal: b, External: b,
 			}}
 			if err := r.D.Services.Apply([]service.Port{port}, nil); err != nil {
 				t.Fatal(err)

@@ -48,7 +48,7 @@ func (s *Services) set(all []service.Port, now time.Time) (changed int) {
 		n, backends := 0, 0
 		for n < len(all) && (n == 0 || backends < togetherBackends) {
 			for _, e := range all[n].Entries {
-				backends += 1 + len(e.Inside.Addresses) + len(e.Outside.Addresses)
+				backends += 1 + len(e.Internal.Addresses) + len(e.External.Addresses)
 			}
 			n++
 		}

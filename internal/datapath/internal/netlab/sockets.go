@@ -210,8 +210,8 @@ func PortOf(frontend netip.AddrPort, protocol cluster.Protocol, backends ...neti
 		Entries: []service.Entry{{
 			Frontend: service.Frontend{Address: frontend.Addr(), Port: frontend.Port(), Protocol: protocol},
 			Kind:     service.KindClusterIP,
-			Inside:   inside,
-			Outside:  service.Backends{Without: service.Pass},
+			Internal:   inside,
+			External:  service.Backends{Without: service.Pass},
 		}},
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// add takes note of what has become of an owner's ports.
+// add records the change of an owner's ports.
 func (c *Changes) add(before, after []Port) {
 	for i := range after {
 		if was := find(before, after[i].Name, i); was == nil || !was.equal(&after[i]) {
@@ -20,7 +20,7 @@ func (c *Changes) add(before, after []Port) {
 	}
 }
 
-// find gives the port of that name, which is probably at index at.
+// find returns the port of that name, which is probably at index at.
 func find(ports []Port, name PortName, at int) *Port {
 	if at < len(ports) && ports[at].Name == name {
 		return &ports[at]
@@ -31,7 +31,7 @@ func find(ports []Port, name PortName, at int) *Port {
 	return nil
 }
 
-// keep puts the ports that are as before in the place of their likes, so that the memory of both is not needed.
+// keep replaces ports that did not change by the previous ones, so that only one of both stays in memory.
 func keep(before, after []Port) {
 	for i := range after {
 		if was := find(before, after[i].Name, i); was != nil && was.equal(&after[i]) {
@@ -47,7 +47,7 @@ func (p *Port) equal(other *Port) bool {
 
 func (e *Entry) equal(other *Entry) bool {
 	return e.Frontend == other.Frontend && e.Kind == other.Kind && e.Affinity == other.Affinity && e.DSR == other.DSR &&
-		e.Inside.equal(&other.Inside) && e.Outside.equal(&other.Outside) && slices.Equal(e.Sources, other.Sources)
+		e.Internal.equal(&other.Internal) && e.External.equal(&other.External) && slices.Equal(e.Sources, other.Sources)
 }
 
 func (b *Backends) equal(other *Backends) bool {
@@ -55,7 +55,7 @@ func (b *Backends) equal(other *Backends) bool {
 		(cluster.Same(b.Addresses, other.Addresses) || slices.Equal(b.Addresses, other.Addresses))
 }
 
-// sameFrontends tells whether ports have the same frontends for the same reasons, in the same order.
+// sameFrontends reports whether ports have the same frontends of the same kinds, in the same order.
 func sameFrontends(a, b []Port) bool {
 	return slices.EqualFunc(a, b, func(a, b Port) bool {
 		return slices.EqualFunc(a.Entries, b.Entries, func(a, b Entry) bool { return a.Frontend == b.Frontend && a.Kind == b.Kind })

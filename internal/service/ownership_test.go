@@ -105,9 +105,9 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-func deleteHostPort(all []HostPort, gone HostPort) (rest []HostPort) {
+func deleteHostPort(all []HostPort, stopped HostPort) (rest []HostPort) {
 	for _, h := range all {
-		if !h.equal(&gone) {
+		if !h.equal(&stopped) {
 			rest = append(rest, h)
 		}
 	}

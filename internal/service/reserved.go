@@ -10,8 +10,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// special are addresses that no wire brings to a Service, or that are everybody's own: "this network", loopback, link-local (cloud providers
-// serve the node's credentials at 169.254.169.254), multicast, broadcast (RFC 6890; RFC 4291, 2.4).
+// special are addresses that never reach a Service from the wire, or that belong to every host: "this network", loopback,
+// link-local (cloud providers serve the node's credentials at 169.254.169.254), multicast, broadcast (RFC 6890; RFC 4291, 2.4).
 var special = []struct {
 	netip.Prefix
 	what string
@@ -30,7 +30,7 @@ var special = []struct {
 // kubernetesService is the Service of the API server itself.
 var kubernetesService = cluster.Key{Namespace: "default", Name: "kubernetes"}
 
-// AllowsExternalIP tells whether a Service may have an address in its externalIPs.
+// AllowsExternalIP reports whether a Service may have an address in its externalIPs.
 func (n *NodeConfig) AllowsExternalIP(addr netip.Addr) bool {
 	return slices.ContainsFunc(n.ExternalIPs, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
@@ -47,8 +47,8 @@ func (n *NodeConfig) allowedExternalIPs(s *cluster.Service) (count int) {
 	return count
 }
 
-// specialWhy says why an address is nobody's to take; empty if it is.
-func specialWhy(addr netip.Addr) string {
+// specialReason says why no Service may have an address; empty if one may.
+func specialReason(addr netip.Addr) string {
 	for _, p := range special {
 		if p.Contains(addr) {
 			return "it is " + p.what
@@ -57,12 +57,12 @@ func specialWhy(addr netip.Addr) string {
 	return ""
 }
 
-// refuse says why a Service does not answer at an external address, by what the node's configuration tells; empty if it does.
-func (n *NodeConfig) refuse(addr netip.Addr, kind Kind) string {
+// reject says why a Service must not answer at an external address, by the node's configuration; empty if it may.
+func (n *NodeConfig) reject(addr netip.Addr, kind Kind) string {
 	if kind == KindExternalIP && !n.AllowsExternalIP(addr) {
 		return "it is not in the networks of --external-ips"
 	}
-	if why := specialWhy(addr); why != "" {
+	if why := specialReason(addr); why != "" {
 		return why
 	}
 	for _, server := range n.APIServer {
@@ -73,8 +73,8 @@ func (n *NodeConfig) refuse(addr netip.Addr, kind Kind) string {
 	return ""
 }
 
-// refuseOwn says what on this node has an address; empty if nothing has.
-func (n *NodeConfig) refuseOwn(addr netip.Addr) string {
+// rejectLocal says what on this node has an address; empty if nothing has.
+func (n *NodeConfig) rejectLocal(addr netip.Addr) string {
 	switch {
 	case slices.Contains(n.HostPortAddresses, addr):
 		return "it is an address of this node"
@@ -84,22 +84,24 @@ func (n *NodeConfig) refuseOwn(addr netip.Addr) string {
 	return ""
 }
 
-// takesAPIServer says why nobody but the API server's own Service has a frontend; empty if there is no reason. The agent's own sockets are
-// among those that are translated: with its connection somebody would have the agent's word for what the cluster is.
-func (n *NodeConfig) takesAPIServer(f Frontend, by cluster.Key) string {
+// reservedForAPIServer says why only the API server's own Service may have a frontend; empty if others may too. The agent's own
+// sockets are translated as well: a Service at this address would receive the agent's connection and control what the agent
+// believes about the cluster.
+func (n *NodeConfig) reservedForAPIServer(f Frontend, by cluster.Key) string {
 	if f.Protocol == cluster.TCP && by != kubernetesService && slices.Contains(n.APIServer, netip.AddrPortFrom(f.Address, f.Port)) {
 		return fmt.Sprintf("the agent reaches the API server at %s", netip.AddrPortFrom(f.Address, f.Port))
 	}
 	return ""
 }
 
-// guard knows the addresses of the cluster that no external address of a Service may be: those of nodes and of Services, and the ranges of pods.
-type guard struct {
+// reserved are the addresses of the cluster that no external address of a Service may be: those of nodes and Services, and the
+// pod ranges.
+type reserved struct {
 	nodes      map[netip.Addr]string        // by name
 	shared     bool                         // several nodes have one of these
 	ranges     []podRange                   // sorted
-	clusterIPs map[netip.Addr][]cluster.Key // sorted; an API server gives each to one Service
-	// changed are the cluster IPs that came or went since the last pass.
+	clusterIPs map[netip.Addr][]cluster.Key // sorted; an API server allocates each to one Service
+	// changed are the cluster IPs that were added or removed since the last pass.
 	changed map[netip.Addr]bool
 }
 
@@ -108,14 +110,14 @@ type podRange struct {
 	node string
 }
 
-func newGuard() guard {
-	return guard{clusterIPs: map[netip.Addr][]cluster.Key{}, changed: map[netip.Addr]bool{}}
+func newReserved() reserved {
+	return reserved{clusterIPs: map[netip.Addr][]cluster.Key{}, changed: map[netip.Addr]bool{}}
 }
 
-// takeNodes takes the nodes of a snapshot, before which there were others, and tells whether something is different. Both are sorted by name.
-func (g *guard) takeNodes(before, nodes []cluster.Node) (changed bool) {
+// updateNodes replaces the nodes of the previous snapshot and reports whether anything changed. Both lists are sorted by name.
+func (g *reserved) updateNodes(before, nodes []cluster.Node) (changed bool) {
 	if g.nodes == nil || g.shared {
-		return g.takeAllNodes(nodes)
+		return g.setNodes(nodes)
 	}
 	fits := true
 	cluster.DifferentNodes(before, nodes, func(before, after *cluster.Node) {
@@ -132,13 +134,13 @@ func (g *guard) takeNodes(before, nodes []cluster.Node) (changed bool) {
 		}
 	})
 	if !fits {
-		g.takeAllNodes(nodes)
+		g.setNodes(nodes)
 	}
 	return changed
 }
 
-// takeAllNodes begins anew: where several nodes have one address, the first by name counts.
-func (g *guard) takeAllNodes(nodes []cluster.Node) (changed bool) {
+// setNodes starts over: if several nodes have one address, the first by name counts.
+func (g *reserved) setNodes(nodes []cluster.Node) (changed bool) {
 	addresses, ranges := g.nodes, g.ranges
 	g.nodes, g.ranges, g.shared = make(map[netip.Addr]string, len(nodes)), make([]podRange, 0, len(nodes)), false
 	for i := range nodes {
@@ -151,8 +153,8 @@ func (g *guard) takeAllNodes(nodes []cluster.Node) (changed bool) {
 	return addresses == nil || !maps.Equal(addresses, g.nodes) || !slices.Equal(ranges, g.ranges)
 }
 
-// addAddresses adds those of a node. It returns false if another has one of them.
-func (g *guard) addAddresses(n *cluster.Node) (alone bool) {
+// addAddresses adds those of a node. It returns false if another node has one of them.
+func (g *reserved) addAddresses(n *cluster.Node) (alone bool) {
 	alone = true
 	for _, all := range [][]netip.Addr{n.Addresses, n.ExternalIPs} {
 		for _, a := range all {
@@ -166,7 +168,7 @@ func (g *guard) addAddresses(n *cluster.Node) (alone bool) {
 	return alone
 }
 
-func (g *guard) addRanges(n *cluster.Node) {
+func (g *reserved) addRanges(n *cluster.Node) {
 	for _, p := range n.PodCIDRs {
 		r := podRange{p, n.Name}
 		at, _ := slices.BinarySearchFunc(g.ranges, r, podRange.compare)
@@ -174,8 +176,8 @@ func (g *guard) addRanges(n *cluster.Node) {
 	}
 }
 
-// dropNode takes away what a node has that shares no address.
-func (g *guard) dropNode(n *cluster.Node) {
+// dropNode removes a node that shares no address.
+func (g *reserved) dropNode(n *cluster.Node) {
 	for _, all := range [][]netip.Addr{n.Addresses, n.ExternalIPs} {
 		for _, a := range all {
 			delete(g.nodes, a)
@@ -192,8 +194,8 @@ func (r podRange) compare(other podRange) int {
 	return cmp.Or(r.Addr().Compare(other.Addr()), cmp.Compare(r.Bits(), other.Bits()), cmp.Compare(r.node, other.node))
 }
 
-// takeService takes the cluster IPs of a Service.
-func (g *guard) takeService(before, after *cluster.Service) {
+// updateService replaces the cluster IPs of a Service.
+func (g *reserved) updateService(before, after *cluster.Service) {
 	if before != nil && after != nil && slices.Equal(before.ClusterIPs, after.ClusterIPs) {
 		return
 	}
@@ -221,14 +223,14 @@ func (g *guard) takeService(before, after *cluster.Service) {
 	}
 }
 
-// concerns tells whether something has changed for the external addresses of a Service.
-func (g *guard) concerns(s *cluster.Service) bool {
+// affects reports whether a change affects the external addresses of a Service.
+func (g *reserved) affects(s *cluster.Service) bool {
 	isOne := func(a netip.Addr) bool { return g.changed[a] }
 	return slices.ContainsFunc(s.LoadBalancerIPs, isOne) || slices.ContainsFunc(s.ExternalIPs, isOne)
 }
 
-// refuse says whose an address is that a Service would take from it; empty if it is nobody's.
-func (g *guard) refuse(addr netip.Addr) string {
+// reject says what in the cluster has an address; empty if nothing has.
+func (g *reserved) reject(addr netip.Addr) string {
 	if node, found := g.nodes[addr]; found {
 		return "it is an address of node " + node
 	}

@@ -63,7 +63,7 @@ func bounded(t *testing.T, objects ...any) (*Translator, Changes) {
 	if len(changes.Problems) > 100 || size > 20000 {
 		t.Errorf("%d problems of %d bytes", len(changes.Problems), size)
 	}
-	if len(tr.states[owner{key: cluster.Key{Namespace: "shop", Name: "web"}}].told) != 1 {
+	if len(tr.states[owner{key: cluster.Key{Namespace: "shop", Name: "web"}}].reported) != 1 {
 		t.Error("the Service of another tenant does not answer")
 	}
 	return tr, changes
@@ -140,7 +140,7 @@ func TestHugeEndpointSlices(t *testing.T) {
 		all = append(all, s)
 	}
 	tr, changes := bounded(t, all...)
-	if n := len(tr.alive.counts); n > tables.Backends {
+	if n := len(tr.serving.counts); n > tables.Backends {
 		t.Errorf("%d backends are counted", n)
 	}
 	if !strings.Contains(fmt.Sprint(changes.Problems), "Service evil/web: the endpoints of 3 of its 3 EndpointSlices get no connections") {
@@ -149,8 +149,8 @@ func TestHugeEndpointSlices(t *testing.T) {
 	// And when it goes nothing is left.
 	w := newWorld()
 	tr.Translate(w.snapshot(), nil)
-	if len(tr.states) != 0 || len(tr.alive.counts) != 0 || len(tr.shares.spaces) != 0 || tr.shares.total != [resources]int{} {
-		t.Errorf("kept: %d states, %d backends, %d namespaces, %v", len(tr.states), len(tr.alive.counts), len(tr.shares.spaces), tr.shares.total)
+	if len(tr.states) != 0 || len(tr.serving.counts) != 0 || len(tr.shares.spaces) != 0 || tr.shares.total != [resources]int{} {
+		t.Errorf("kept: %d states, %d backends, %d namespaces, %v", len(tr.states), len(tr.serving.counts), len(tr.shares.spaces), tr.shares.total)
 	}
 }
 

@@ -8,17 +8,17 @@ import (
 	"github.com/beeline-cni/beeline/internal/share"
 )
 
-// shares decides who gets how much of what all owners share. While everything fits, everybody has what he asks for. Else the namespaces that
-// ask for most give way, each down to the same limit; within a namespace owners have theirs in the order of their names. So all nodes decide
-// alike, and so does an agent that starts again.
+// shares divides each resource among all owners. While everything fits, everyone gets their demand. Otherwise the namespaces
+// with the largest demand are reduced to one common limit; within a namespace owners are served in the order of their names. So
+// all nodes decide alike, also after a restart.
 type shares struct {
 	total  [resources]int
 	spaces map[string]*[resources]int
-	// cut says of which resources something was refused in the last round.
-	cut [resources]bool
+	// reduced says for each resource whether something was rejected in the last round.
+	reduced [resources]bool
 }
 
-// change takes note that an owner asks for something else.
+// change replaces the demand of an owner.
 func (s *shares) change(namespace string, before, after load) {
 	of := s.spaces[namespace]
 	if of == nil {
@@ -34,16 +34,16 @@ func (s *shares) change(namespace string, before, after load) {
 	}
 }
 
-// divide decides anew, and has visit look at each state for which something is decided otherwise than before.
+// divide decides anew, and calls visit for each state whose decision changed.
 func (s *shares) divide(states map[owner]*state, limits Limits, visit func(*state)) {
 	used := min(s.total[external], limits.external())
 	for r := range resources {
 		capacity := limits.capacity(r, used)
 		over := s.total[r] > capacity
-		if !over && !s.cut[r] {
+		if !over && !s.reduced[r] {
 			continue
 		}
-		s.cut[r] = over
+		s.reduced[r] = over
 		limit := s.total[r]
 		if over {
 			limit = s.limit(r, capacity)
@@ -51,22 +51,22 @@ func (s *shares) divide(states map[owner]*state, limits Limits, visit func(*stat
 		had := map[string]int{}
 		for _, o := range slices.SortedFunc(maps.Keys(states), owner.compare) {
 			state := states[o]
-			if o.pod || state.load[r] == 0 && !state.refused[r] {
+			if o.pod || state.load[r] == 0 && !state.rejected[r] {
 				continue
 			}
-			refused := s.wanted(o.key.Namespace, r) > limit && had[o.key.Namespace]+state.load[r] > limit
-			if !refused {
+			rejected := s.wanted(o.key.Namespace, r) > limit && had[o.key.Namespace]+state.load[r] > limit
+			if !rejected {
 				had[o.key.Namespace] += state.load[r]
 			}
-			if refused != state.refused[r] {
-				state.refused[r] = refused
+			if rejected != state.rejected[r] {
+				state.rejected[r] = rejected
 				visit(state)
 			}
 		}
 	}
 }
 
-// limit is how much of a resource one namespace may have.
+// limit returns how much of a resource one namespace may have.
 func (s *shares) limit(r resource, capacity int) int {
 	var wanted []int
 	for _, of := range s.spaces {
@@ -82,19 +82,19 @@ func (s *shares) wanted(namespace string, r resource) int {
 	return 0
 }
 
-// problems says, once for each namespace and resource, who is refused.
+// problems reports, once for each namespace and resource, which owners are rejected.
 func (s *shares) problems(states map[owner]*state, limits Limits) (all []Problem) {
 	for r := range resources {
-		if !s.cut[r] {
+		if !s.reduced[r] {
 			continue
 		}
-		refused := map[string][]owner{}
+		rejected := map[string][]owner{}
 		for o, state := range states {
-			if state.refused[r] && (state.service != nil) {
-				refused[o.key.Namespace] = append(refused[o.key.Namespace], o)
+			if state.rejected[r] && (state.service != nil) {
+				rejected[o.key.Namespace] = append(rejected[o.key.Namespace], o)
 			}
 		}
-		for namespace, owners := range refused {
+		for namespace, owners := range rejected {
 			first := slices.MinFunc(owners, owner.compare)
 			text := limits.full(r, namespace, s.wanted(namespace, r))
 			if more := len(owners) - 1; more > 0 {

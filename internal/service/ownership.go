@@ -8,13 +8,13 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// owner is who has frontends: a Service, or a pod with host ports.
+// owner has frontends: it is a Service, or a pod with host ports.
 type owner struct {
 	pod bool
 	key cluster.Key
 }
 
-// String names the owner to people.
+// String names the owner.
 func (o owner) String() string {
 	if o.pod {
 		return "Pod " + o.key.String()
@@ -32,20 +32,20 @@ func (o owner) compare(other owner) int {
 	return -1
 }
 
-// claim is an owner's wish for a frontend.
-type claim struct {
+// request is an owner's request for a frontend.
+type request struct {
 	by   owner
 	kind Kind
 }
 
-// ranks decides between claims of different kinds. Addresses that the cluster itself has given come first, what any user may write into a
+// ranks orders requests of different kinds: addresses that the cluster allocates come first, what any user may write into a
 // Service last.
 var ranks = map[Kind]int{KindClusterIP: 0, KindLoadBalancer: 1, KindNodePort: 2, KindHostPort: 3, KindExternalIP: 4}
 
-func (c claim) compare(other claim) int {
+func (c request) compare(other request) int {
 	if c.kind == other.kind && c.by != other.by {
-		for _, of := range []claim{c, other} {
-			if of.by == (owner{key: kubernetesService}) { // what the agent itself, and every pod, reaches the API server by
+		for _, of := range []request{c, other} {
+			if of.by == (owner{key: kubernetesService}) { // by which the agent itself, and every pod, reaches the API server
 				if of.by == c.by {
 					return -1
 				}
@@ -56,22 +56,23 @@ func (c claim) compare(other claim) int {
 	return cmp.Or(cmp.Compare(ranks[c.kind], ranks[other.kind]), c.by.compare(other.by))
 }
 
-// claims decides who has a frontend that several want. Who was first does not matter, so all nodes decide alike and go on so after a restart.
-type claims struct {
-	winners map[Frontend]claim
-	// contested are the frontends with several claims, the winner first.
-	contested map[Frontend][]claim
-	// said are the problems of contested, unless stale.
-	said  []Problem
-	stale bool
+// ownership decides who owns a frontend that several request. It does not depend on the order of requests, so all nodes decide
+// alike, also after a restart.
+type ownership struct {
+	winners map[Frontend]request
+	// contested are the frontends with several requests, the owner's first.
+	contested map[Frontend][]request
+	// reported are the problems of contested, unless stale.
+	reported []Problem
+	stale    bool
 }
 
-func newClaims() claims {
-	return claims{winners: map[Frontend]claim{}, contested: map[Frontend][]claim{}}
+func newClaims() ownership {
+	return ownership{winners: map[Frontend]request{}, contested: map[Frontend][]request{}}
 }
 
-// take notes a claim; each owner has one at most for a frontend. If another had the frontend and loses it, loser is that one.
-func (c *claims) take(f Frontend, by claim) (loser owner, lost bool) {
+// take adds a request; each owner has at most one for a frontend. loser is the previous owner if it loses the frontend.
+func (c *ownership) take(f Frontend, by request) (loser owner, lost bool) {
 	winner, taken := c.winners[f]
 	if !taken {
 		c.winners[f] = by
@@ -80,9 +81,9 @@ func (c *claims) take(f Frontend, by claim) (loser owner, lost bool) {
 	c.stale = true
 	all := c.contested[f]
 	if all == nil {
-		all = []claim{winner}
+		all = []request{winner}
 	}
-	at, _ := slices.BinarySearchFunc(all, by, claim.compare)
+	at, _ := slices.BinarySearchFunc(all, by, request.compare)
 	c.contested[f] = slices.Insert(all, at, by)
 	if at > 0 {
 		return owner{}, false
@@ -91,15 +92,15 @@ func (c *claims) take(f Frontend, by claim) (loser owner, lost bool) {
 	return winner.by, true
 }
 
-// release takes a claim back. If another gets the frontend by it, heir is that one.
-func (c *claims) release(f Frontend, by owner) (heir owner, found bool) {
+// release removes a request. successor is the next owner, if any.
+func (c *ownership) release(f Frontend, by owner) (successor owner, found bool) {
 	all := c.contested[f]
 	if all == nil {
 		delete(c.winners, f)
 		return owner{}, false
 	}
 	c.stale = true
-	all = slices.DeleteFunc(all, func(other claim) bool { return other.by == by })
+	all = slices.DeleteFunc(all, func(other request) bool { return other.by == by })
 	if len(all) > 1 {
 		c.contested[f] = all
 	} else {
@@ -112,8 +113,8 @@ func (c *claims) release(f Frontend, by owner) (heir owner, found bool) {
 	return all[0].by, true
 }
 
-// won gives the ports without the entries whose frontends others have.
-func (c *claims) won(by owner, ports []Port) []Port {
+// granted returns the ports without the entries whose frontends others own.
+func (c *ownership) granted(by owner, ports []Port) []Port {
 	lost := func(e Entry) bool { return c.winners[e.Frontend].by != by }
 	if len(c.contested) == 0 || !slices.ContainsFunc(ports, func(p Port) bool { return slices.ContainsFunc(p.Entries, lost) }) {
 		return ports
@@ -127,17 +128,17 @@ func (c *claims) won(by owner, ports []Port) []Port {
 	return left
 }
 
-// lost are the frontends that an owner wants and others have, each in the words of its owner: a NodePort is one of many addresses.
+// lost are the frontends that an owner requests and others own, as the owner calls them: a NodePort is one of many addresses.
 type lost struct {
 	words map[string]bool
-	// first is the problem with the first of them.
+	// first is the problem of the first of them.
 	first Problem
 }
 
-// problems says once of each owner which of its claims did not win, and who did.
-func (c *claims) problems(uid func(owner) string) []Problem {
+// problems reports once for each owner which of its frontends others own.
+func (c *ownership) problems(uid func(owner) string) []Problem {
 	if !c.stale {
-		return c.said
+		return c.reported
 	}
 	losers := map[owner]*lost{}
 	for f, all := range c.contested {
@@ -150,23 +151,23 @@ func (c *claims) problems(uid func(owner) string) []Problem {
 			if len(of.words) < mostCounted {
 				of.words[loser.wording(f)] = true
 			}
-			p := loser.by.problem(uid(loser.by), all[0].by.pod, fmt.Sprintf("%s: %s does not answer: %s", loser.by, loser.wording(f), all[0].grant(f, loser.kind)))
+			p := loser.by.problem(uid(loser.by), all[0].by.pod, fmt.Sprintf("%s: %s does not answer: %s", loser.by, loser.wording(f), all[0].reason(f, loser.kind)))
 			if of.first.Text == "" || p.Text < of.first.Text {
 				of.first = p
 			}
 		}
 	}
-	c.said, c.stale = nil, false
+	c.reported, c.stale = nil, false
 	for _, of := range losers {
 		if more := len(of.words) - 1; more > 0 {
 			of.first.Text += fmt.Sprintf(" (and %s of its others do not either)", count(more))
 		}
-		c.said = append(c.said, of.first)
+		c.reported = append(c.reported, of.first)
 	}
-	return c.said
+	return c.reported
 }
 
-// mostCounted bounds what is counted of one owner's lost frontends.
+// mostCounted limits the count of one owner's lost frontends.
 const mostCounted = 1000
 
 func count(n int) string {
@@ -177,7 +178,7 @@ func count(n int) string {
 }
 
 // wording names a frontend as its owner does.
-func (c claim) wording(f Frontend) string {
+func (c request) wording(f Frontend) string {
 	switch c.kind {
 	case KindNodePort:
 		return fmt.Sprintf("NodePort %d/%s", f.Port, f.Protocol)
@@ -191,8 +192,8 @@ func (c claim) wording(f Frontend) string {
 	return fmt.Sprintf("externalIP %s, port %d/%s,", f.Address, f.Port, f.Protocol)
 }
 
-// grant says why a winner has what a claim of that kind asked for.
-func (c claim) grant(f Frontend, loser Kind) string {
+// reason says why the owner has what a request of that kind wanted.
+func (c request) reason(f Frontend, loser Kind) string {
 	if c.kind == loser {
 		return fmt.Sprintf("%s has the same", c.by)
 	}

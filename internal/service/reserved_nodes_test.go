@@ -16,8 +16,8 @@ import (
 func TestGuardTakesNodes(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	there := map[string]cluster.Node{}
-	g := newGuard()
-	g.takeNodes(nil, []cluster.Node{})
+	g := newReserved()
+	g.updateNodes(nil, []cluster.Node{})
 	before, shared := []cluster.Node{}, 0
 	for step := range 1000 {
 		name := fmt.Sprintf("n%d", random.IntN(8))
@@ -30,10 +30,10 @@ func TestGuardTakesNodes(t *testing.T) {
 			}
 		}
 		nodes := slices.SortedFunc(maps.Values(there), func(a, b cluster.Node) int { return strings.Compare(a.Name, b.Name) })
-		was := guard{nodes: maps.Clone(g.nodes), ranges: slices.Clone(g.ranges)}
-		changed := g.takeNodes(before, nodes)
-		want := newGuard()
-		want.takeAllNodes(nodes)
+		was := reserved{nodes: maps.Clone(g.nodes), ranges: slices.Clone(g.ranges)}
+		changed := g.updateNodes(before, nodes)
+		want := newReserved()
+		want.setNodes(nodes)
 		if !maps.Equal(g.nodes, want.nodes) || !slices.Equal(g.ranges, want.ranges) || g.shared != want.shared {
 			t.Fatalf("step %d: addresses %v, want %v; ranges %v, want %v", step, g.nodes, want.nodes, g.ranges, want.ranges)
 		}

@@ -7,29 +7,30 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// alive counts how many ports of EndpointSlices, and of this node, say of a backend that it serves. That is more than gets new connections: what ends, or is
-// hinted to other nodes, or belonged to a Service that was deleted, may still answer the connections that it has.
-type alive struct {
+// serving counts for each backend how many ports of EndpointSlices, and of this node, say that it serves. These are more than
+// those with new connections: a backend that is terminating, hinted to other nodes, or of a deleted Service may still serve its
+// connections.
+type serving struct {
 	counts map[backend]uint32
-	// ended are those whose count has come to zero since gone was last called.
+	// ended are those whose count has become zero since the last call of stopped.
 	ended []backend
 }
 
-// backend is a key with half the size of an AddrPort and its protocol: there are 100,000 of them in a large cluster.
+// backend is a key with half the size of an AddrPort and its protocol: a large cluster has 100,000 of them.
 type backend struct {
 	address  [16]byte
 	port     uint16
 	protocol cluster.Protocol
 }
 
-// replace counts one slice in another's place; both may be nil.
-func (a *alive) replace(before, after *cluster.EndpointSlice) {
+// replace replaces one slice by another; both may be nil.
+func (a *serving) replace(before, after *cluster.EndpointSlice) {
 	each(after, a.begin)
 	each(before, a.end)
 }
 
-// replaceHostPorts counts host ports in others' place.
-func (a *alive) replaceHostPorts(before, after []HostPort) {
+// replaceHostPorts replaces host ports by others.
+func (a *serving) replaceHostPorts(before, after []HostPort) {
 	for _, all := range []struct {
 		of    []HostPort
 		visit func(backend)
@@ -42,24 +43,24 @@ func (a *alive) replaceHostPorts(before, after []HostPort) {
 	}
 }
 
-func (a *alive) begin(b backend) { a.counts[b]++ }
+func (a *serving) begin(b backend) { a.counts[b]++ }
 
-func (a *alive) end(b backend) {
+func (a *serving) end(b backend) {
 	if a.counts[b]--; a.counts[b] == 0 {
 		delete(a.counts, b)
 		a.ended = append(a.ended, b)
 	}
 }
 
-// has tells whether a backend, or UDP at the same place, serves.
-func (a *alive) has(b backend) bool {
+// has reports whether a backend, or UDP at the same address and port, serves.
+func (a *serving) has(b backend) bool {
 	udp := b
 	udp.protocol = cluster.UDP
 	return a.counts[b] > 0 || a.counts[udp] > 0
 }
 
-// take has gone tell of those of the backends that do not serve.
-func (a *alive) take(all []Backend) {
+// take makes stopped return those of the backends that do not serve.
+func (a *serving) take(all []Backend) {
 	for _, b := range all {
 		a.ended = append(a.ended, backendOf(b.Address, b.Protocol))
 	}
@@ -82,9 +83,10 @@ func each(slice *cluster.EndpointSlice, visit func(backend)) {
 	}
 }
 
-// gone gives the backends that have ended since the last call and are not back, sorted, and those of them that served UDP. Those where UDP goes on are left out: whoever ends
-// what goes on to a backend that is gone, which is UDP above all, does not tell protocols apart.
-func (a *alive) gone() (all, udp []netip.AddrPort) {
+// stopped returns the backends that ended since the last call and are not back, sorted, and those of them that served UDP.
+// Backends that still serve UDP are left out: flushing connections to a stopped backend, which matters for UDP above all, does
+// not distinguish protocols.
+func (a *serving) stopped() (all, udp []netip.AddrPort) {
 	for _, b := range a.ended {
 		if a.has(b) {
 			continue
@@ -99,7 +101,7 @@ func (a *alive) gone() (all, udp []netip.AddrPort) {
 	return sortedOnce(all), sortedOnce(udp)
 }
 
-// sortedOnce sorts in place and leaves out what is there twice.
+// sortedOnce sorts in place and removes duplicates.
 func sortedOnce(all []netip.AddrPort) []netip.AddrPort {
 	slices.SortFunc(all, netip.AddrPort.Compare)
 	return slices.Compact(all)
