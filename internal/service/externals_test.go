@@ -119,7 +119,7 @@ func TestHugeNamespace(t *testing.T) {
 	if inside, external := frontends(tr, "good"); inside != 4 || external != 400 {
 		t.Errorf("another namespace has %d frontends, and %d external ones", inside, external)
 	}
-	if !strings.Contains(fmt.Sprint(changes.Problems), `map services is full with 16384 entries: raise --services-max, or make namespace "evil" smaller`) {
+	if !strings.Contains(fmt.Sprint(changes.Problems), `map services is full with 16384 entries: raise --services-max, or reduce namespace "evil"`) {
 		t.Errorf("problems are %v", changes.Problems)
 	}
 }
@@ -185,7 +185,7 @@ func TestNamespacesShare(t *testing.T) {
 	if big != 35 || small != 5 {
 		t.Errorf("they have %d and %d, want 35 and 5", big, small)
 	}
-	if got := fmt.Sprint(changes.Problems); got != `[Service shop/s35: its addresses and ports do not answer: map services is full with 40 entries: raise --services-max, or make namespace "shop" smaller, which asks for 45 and gives way first (and so it is with 9 more Services there)]` {
+	if got := fmt.Sprint(changes.Problems); got != `[Service shop/s35: its addresses and ports do not answer: map services is full with 40 entries: raise --services-max, or reduce namespace "shop", whose demand of 45 is the largest (likewise 9 more Services there)]` {
 		t.Errorf("problems are %s", got)
 	}
 	for i := range 10 {

@@ -98,7 +98,7 @@ func (s *shares) problems(states map[owner]*state, limits Limits) (all []Problem
 			first := slices.MinFunc(owners, owner.compare)
 			text := limits.full(r, namespace, s.wanted(namespace, r))
 			if more := len(owners) - 1; more > 0 {
-				text += fmt.Sprintf(" (and so it is with %d more Services there)", more)
+				text += fmt.Sprintf(" (likewise %d more Services there)", more)
 			}
 			all = append(all, first.problem(states[first].uid(), false, fmt.Sprintf("%s: %s", first, text)))
 		}

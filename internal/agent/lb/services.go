@@ -197,7 +197,7 @@ func (s *Services) Pass() error {
 	complete := whole(snapshot)
 	s.findBackends()
 	if complete && !s.synced {
-		s.translator.TakeBackends(s.left) // those that have ended meanwhile are gone
+		s.translator.AddBackends(s.left) // those that have ended meanwhile are gone
 	}
 	s.translator.SetNode(*node)
 	changes := s.translator.Translate(snapshot, hostPorts)
@@ -289,7 +289,7 @@ func hasBackendAt(ports []service.Port, own []netip.Addr) bool {
 	at := func(b netip.AddrPort) bool { return slices.Contains(own, b.Addr()) }
 	return slices.ContainsFunc(ports, func(p service.Port) bool {
 		return slices.ContainsFunc(p.Entries, func(e service.Entry) bool {
-			return slices.ContainsFunc(e.Inside.Addresses, at) || slices.ContainsFunc(e.Outside.Addresses, at)
+			return slices.ContainsFunc(e.Internal.Addresses, at) || slices.ContainsFunc(e.External.Addresses, at)
 		})
 	})
 }
