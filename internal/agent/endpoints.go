@@ -15,6 +15,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/neigh"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
+	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/ipam"
 )
 
@@ -56,7 +59,7 @@ func (a *Agent) add(ctx context.Context, req agentapi.AddRequest) (e agentapi.En
 		return e, 0, err
 	}
 	// First of all: a request that nobody waits for any more may be of a device whose name another one has by now.
-	host, ok, err := device.FindHost(req.HostDevice)
+	host, ok, err := device.Pods.HostEnd(req.HostDevice)
 	if err != nil {
 		return e, 0, err
 	}
@@ -84,7 +87,7 @@ func (a *Agent) add(ctx context.Context, req agentapi.AddRequest) (e agentapi.En
 		HostMAC:      req.HostMAC,
 		PodMAC:       req.PodMAC,
 		MTU:          a.current.MTU,
-		Namespace:    host.Namespace + 1,
+		Namespace:    host.NetnsID + 1,
 		ThroughStack: a.throughStack(req),
 		Added:        a.nextAdded(time.Now()),
 	}
@@ -127,7 +130,7 @@ func (a *Agent) throughStack(req agentapi.AddRequest) string {
 
 // connect makes an endpoint reachable: the programs and what policies say of it first, so that nothing passes unchecked.
 func (a *Agent) connect(e agentapi.Endpoint) (closed uint64, err error) {
-	if err := device.SetMTU(e.HostIfIndex, e.MTU); err != nil {
+	if err := netdev.SetMTU(e.HostIfIndex, e.MTU); err != nil {
 		return 0, err
 	}
 	if err := a.failClosed.Add(failClosedPod(e)); err != nil {
@@ -153,10 +156,10 @@ func (a *Agent) connect(e agentapi.Endpoint) (closed uint64, err error) {
 		if err := a.datapath.Endpoints.Set(addr, node.EndpointEntry(e)); err != nil {
 			return 0, err
 		}
-		if err := device.SetNeighbour(e.HostIfIndex, addr, mac); err != nil {
+		if err := neigh.SetPermanent(e.HostIfIndex, addr, mac); err != nil {
 			return 0, err
 		}
-		if err := device.AddRoute(node.EndpointRoute(e, addr, a.own, a.uplink)); err != nil {
+		if err := route.Add(node.EndpointRoute(e, addr, a.own, a.uplink)); err != nil {
 			return 0, err
 		}
 	}
@@ -178,7 +181,7 @@ func (a *Agent) Delete(ctx context.Context, req agentapi.DeleteRequest) (err err
 		return err
 	}
 	if req.HostIfIndex != 0 {
-		host, ok, err := device.FindHost(name)
+		host, ok, err := device.Pods.HostEnd(name)
 		if err != nil {
 			return err
 		}
@@ -225,7 +228,7 @@ func (a *Agent) remove(hostDevice string) error {
 			}
 		}
 	}
-	if err := device.DeleteHost(hostDevice); err != nil {
+	if err := device.Pods.Delete(hostDevice); err != nil {
 		return err
 	}
 	if !known {
@@ -244,7 +247,7 @@ func (a *Agent) forget(e agentapi.Endpoint) error {
 	a.failClosed.Remove(e.HostDevice)
 	var errs []error
 	for _, addr := range e.Addresses {
-		errs = append(errs, a.datapath.Endpoints.Delete(addr), device.DelRoute(device.Route{Prefix: node.HostPrefix(addr), Device: e.HostIfIndex}))
+		errs = append(errs, a.datapath.Endpoints.Delete(addr), route.Delete(route.Route{Prefix: node.HostPrefix(addr), Device: e.HostIfIndex}))
 	}
 	for _, addr := range e.Addresses { // behind that, nothing more is judged by them
 		errs = append(errs, a.datapath.Conntrack.Forget(addr))

@@ -4,16 +4,16 @@ import (
 	"errors"
 
 	"github.com/beeline-cni/beeline/internal/agent/node"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
 // applyKernelRoutes sets the routes of the host's stack. None that cannot be set keeps pods from being added: those of pods are set by ADD
 // too, which then fails for that pod alone.
-func (a *Agent) applyKernelRoutes(routes []device.Route, present device.Routes) {
+func (a *Agent) applyKernelRoutes(routes []route.Route, present route.Table) {
 	_, err := present.Sync(routes)
 	others := 0
 	for _, e := range parts(err) {
-		if errors.Is(e, device.ErrForeignRoute) {
+		if errors.Is(e, route.ErrForeign) {
 			continue // told of below, with whose it is
 		}
 		if others++; others <= node.NamedForeign {

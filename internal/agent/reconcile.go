@@ -13,6 +13,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/neigh"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/sysctl"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
 // reconcile makes the kernel hold what the cluster and the pods ask for. A part that fails does not keep
@@ -78,7 +83,7 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 	a.leaving.Store(own.Leaving)
 	// The index of the tunnel device is part of routes, so the device comes first.
 	if facts.Tunnel = a.syncTunnel(facts); facts.Tunnel.Made {
-		if facts.Routes, err = device.ReadRoutes(node.UsualRoutes * len(facts.Snapshot.Nodes)); err != nil {
+		if facts.Routes, err = route.Read(node.UsualRoutes * len(facts.Snapshot.Nodes)); err != nil {
 			return false, err
 		}
 	}
@@ -88,7 +93,7 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 		return false, fmt.Errorf("set pod ranges: %w", err)
 	}
 	looked := true
-	if avoid, err := device.AddressesOfOthers(want.PodCIDRs, facts.Routes); err != nil {
+	if avoid, err := netdev.AddressesOfOthers(want.PodCIDRs, facts.Routes); err != nil {
 		a.current.Problem("addresses that somebody else has on this node cannot be looked for: %v; a pod may get one of them", err)
 	} else {
 		a.pool.Avoid(avoid)
@@ -116,9 +121,9 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 
 // facts reads what the desired state depends on. It changes nothing.
 func (a *Agent) facts() (node.Facts, error) {
-	f := node.Facts{Config: a.config.NodeConfig, LB: a.config.ServiceConfig, NoIPv6: !device.HasIPv6()}
+	f := node.Facts{Config: a.config.NodeConfig, LB: a.config.ServiceConfig, NoIPv6: !sysctl.HasIPv6()}
 	var err error
-	if f.Local, err = device.LocalAddresses(); err != nil {
+	if f.Local, err = netdev.LocalAddresses(); err != nil {
 		return f, err
 	}
 	f.Snapshot, f.Claims = node.OwnFirst(a.snapshot, a.config.NodeName, f.Local)
@@ -135,28 +140,28 @@ func (a *Agent) facts() (node.Facts, error) {
 		f.Unknown = !known
 		own, _ = f.Snapshot.Node(a.config.NodeName)
 	}
-	if f.Routes, err = device.ReadRoutes(node.UsualRoutes * len(f.Snapshot.Nodes)); err != nil {
+	if f.Routes, err = route.Read(node.UsualRoutes * len(f.Snapshot.Nodes)); err != nil {
 		return f, err
 	}
-	uplink, err := device.FindUplink(value.List(a.config.Uplink)[0], own.Addresses)
+	uplink, err := netdev.FindUplink(value.List(a.config.Uplink)[0], own.Addresses)
 	switch {
 	case err == nil:
 		f.Uplink = &uplink
-		if f.Neighbours, err = device.Neighbours(uplink.Index); err != nil {
+		if f.Neighbours, err = neigh.List(uplink.Index); err != nil {
 			return f, err
 		}
-	case !errors.Is(err, device.ErrNoUplink):
+	case !errors.Is(err, netdev.ErrNoUplink):
 		return f, err
 	}
 	for _, e := range a.endpoints {
 		f.Endpoints = append(f.Endpoints, e)
 	}
 	if f.Uplink != nil {
-		if f.Uplinks, f.NoUplinks, err = device.FindMoreUplinks(uplink, value.List(a.config.Uplink), f.Routes); err != nil {
+		if f.Uplinks, f.NoUplinks, err = netdev.FindMoreUplinks(uplink, value.List(a.config.Uplink), f.Routes); err != nil {
 			return f, err
 		}
 	}
-	if f.Held, err = device.Held(own.Addresses); err != nil {
+	if f.Held, err = netdev.Held(own.Addresses); err != nil {
 		return f, err
 	}
 	if server, ok := a.source.(remote); ok {
@@ -170,7 +175,7 @@ func (a *Agent) facts() (node.Facts, error) {
 //
 // A step that fails is a problem with a name, and no reason to refuse pods: what a new pod needs itself, its ADD does, and says why it cannot.
 // The error is for what all pods have to wait for.
-func (a *Agent) apply(want node.Desired, routes device.Routes) (whole bool, wait error) {
+func (a *Agent) apply(want node.Desired, routes route.Table) (whole bool, wait error) {
 	failed := 0
 	step := func(what, means string, err error) {
 		for i, e := range parts(err) {
@@ -212,18 +217,18 @@ func (a *Agent) apply(want node.Desired, routes device.Routes) (whole bool, wait
 		}
 	}
 	for _, u := range a.uplinks {
-		changed, err := device.EnableForwarding(u.Name, true, true)
+		changed, err := sysctl.EnableForwarding(u.Name, true, true)
 		a.logSettings(changed)
 		step("forwarding by "+u.Name, "what the node's stack forwards may be lost", err)
 	}
 	if a.uplink != nil {
-		changed, err := device.AskNeighboursAgain(a.uplink.Name)
+		changed, err := sysctl.EnableMulticastResolicit(a.uplink.Name)
 		a.logSettings(changed)
 		step("neighbour settings", "a node that has moved may be found late", err)
-		changed, err = device.AnnounceMAC(a.uplink.Name)
+		changed, err = sysctl.EnableAddressNotify(a.uplink.Name)
 		a.logSettings(changed)
 		step("announcement settings", "others may find this node late when it has moved", err)
-		step("neighbours", "first packets to other nodes may take longer", device.ManageNeighbours(a.uplink.Index, want.Neighbours))
+		step("neighbours", "first packets to other nodes may take longer", neigh.Manage(a.uplink.Index, want.Neighbours))
 	}
 	if a.vouches = vouch; vouch {
 		step("lease", "the kernel resolves neighbours packet by packet", a.datapath.Lease.Renew(leaseTime))
@@ -231,7 +236,7 @@ func (a *Agent) apply(want node.Desired, routes device.Routes) (whole bool, wait
 	return failed == 0, wait
 }
 
-func (a *Agent) logSettings(changed []device.SysctlChange) {
+func (a *Agent) logSettings(changed []sysctl.Change) {
 	for _, c := range changed {
 		a.log.Info("kernel setting changed", "setting", c.String())
 	}
@@ -263,7 +268,7 @@ func (a *Agent) attach(want node.Desired) error {
 		attach(u.Name, u.Index, a.attachUplink)
 	}
 	if want.Tunnel.Index != 0 {
-		attach(device.TunnelName, want.Tunnel.Index, a.datapath.AttachTunnel)
+		attach(vxlan.Name, want.Tunnel.Index, a.datapath.AttachTunnel)
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...) // nothing is taken off while something is not yet on
@@ -275,7 +280,7 @@ func (a *Agent) attach(want node.Desired) error {
 	for _, p := range present {
 		// Those of the tunnel device stay for as long as it is there, wanted or not: without them it would bring in
 		// what anybody sends. removeTunnel takes them off.
-		if !wanted[p.Device] && p.Device != device.TunnelName {
+		if !wanted[p.Device] && p.Device != vxlan.Name {
 			errs = append(errs, a.datapath.Detach(p.Device))
 			delete(a.attached, p.Device)
 		}
@@ -321,7 +326,7 @@ func (a *Agent) followMTU(name string, e agentapi.Endpoint, mtu int) error {
 	if mtu == 0 || e.MTU == mtu {
 		return nil
 	}
-	if err := device.SetPairMTU(e.HostIfIndex, e.Netns, mtu); err != nil {
+	if err := device.Pods.SetMTU(e.HostIfIndex, e.Netns, mtu); err != nil {
 		return err
 	}
 	a.log.Info("pod has a new MTU", "pod", e.PodName(), "old", e.MTU, "new", mtu)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
 // reconcileNodes makes the kernel hold what the nodes of a new snapshot ask for, as far as that is a matter of some other nodes' routes. It returns
@@ -41,10 +41,10 @@ func (a *Agent) applyNodes(step node.Step) error {
 	}
 	var errs []error
 	for _, r := range step.Add {
-		errs = append(errs, device.AddRoute(r))
+		errs = append(errs, route.Add(r))
 	}
 	for _, r := range step.Over {
-		errs = append(errs, device.DelRoute(r))
+		errs = append(errs, route.Delete(r))
 	}
 	return errors.Join(errs...)
 }

@@ -7,7 +7,8 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
 // syncTunnel makes the VXLAN device where one is needed, with its programs before the first packet. That there is
@@ -17,18 +18,18 @@ func (a *Agent) syncTunnel(f node.Facts) node.Tunnel {
 	if !needed {
 		return node.Tunnel{}
 	}
-	index, made, err := device.SyncTunnel(spec, func(index int) error {
-		if err := a.datapath.AttachTunnel(device.TunnelName, index); err != nil {
+	index, made, err := vxlan.Sync(spec, func(index int) error {
+		if err := a.datapath.AttachTunnel(vxlan.Name, index); err != nil {
 			return err
 		}
-		a.attached[device.TunnelName] = index
+		a.attached[vxlan.Name] = index
 		return nil
 	})
 	if err != nil {
 		return node.Tunnel{Missing: err}
 	}
 	if made {
-		a.log.Info("tunnel device made", "device", device.TunnelName, "port", spec.Port, "mtu", spec.MTU)
+		a.log.Info("tunnel device made", "device", vxlan.Name, "port", spec.Port, "mtu", spec.MTU)
 	}
 	return node.Tunnel{Index: index, Made: made}
 }
@@ -53,7 +54,7 @@ func (a *Agent) applyTunnelRules(want node.Desired) error {
 	if want.TunnelRules {
 		sources = want.PodCIDRs
 	}
-	_, err := device.SyncRules(sources)
+	_, err := route.SyncTunnelRules(sources)
 	return err
 }
 
@@ -62,11 +63,11 @@ func (a *Agent) removeTunnel(want node.Desired) error {
 	if want.Tunnel.Index != 0 || want.Tunnel.Missing != nil {
 		return nil
 	}
-	if _, err := device.RemoveTunnel(); err != nil {
+	if _, err := vxlan.Remove(); err != nil {
 		return err
 	}
-	delete(a.attached, device.TunnelName)
-	return a.datapath.Detach(device.TunnelName)
+	delete(a.attached, vxlan.Name)
+	return a.datapath.Detach(vxlan.Name)
 }
 
 // tunnelChoice says for how many nodes there is a tunnel and why.

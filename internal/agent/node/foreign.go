@@ -6,14 +6,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
+	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
 // NamedForeign is how many routes and devices of others a problem names; the rest it counts.
 const NamedForeign = 4
 
 // RangesOf are the prefixes of table main that routes are about, without single addresses that lie in them.
-func RangesOf(routes []device.Route) (all []netip.Prefix) {
+func RangesOf(routes []route.Route) (all []netip.Prefix) {
 	for _, r := range routes {
 		if r.Table == 0 && !r.Prefix.IsSingleIP() {
 			all = append(all, r.Prefix)
@@ -24,14 +25,14 @@ func RangesOf(routes []device.Route) (all []netip.Prefix) {
 
 // ForeignProblem says what routes of others in the ranges of pods do, and how to be rid of them; empty without any. A device that the node
 // needs itself is not to be deleted for it.
-func ForeignProblem(routes []device.ForeignRoute, uplinks []device.Uplink) string {
+func ForeignProblem(routes []route.Foreign, uplinks []netdev.Uplink) string {
 	if len(routes) == 0 {
 		return ""
 	}
 	var names, remove []string
 	for _, r := range routes {
 		names = append(names, r.String())
-		isUplink := slices.ContainsFunc(uplinks, func(u device.Uplink) bool { return u.Index == r.Index })
+		isUplink := slices.ContainsFunc(uplinks, func(u netdev.Uplink) bool { return u.Index == r.Index })
 		how := "ip link delete " + r.Device
 		if r.Device == "" || r.Physical || isUplink {
 			how = "ip route delete " + r.String()

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
 // someNode is a node on the link or behind a tunnel, of one family or of both, with a range that others may have had before.
@@ -59,11 +59,11 @@ func TestStepToNodes(t *testing.T) {
 				if step, ok := before.StepTo(after, got); ok {
 					done++
 					got.Take(step)
-					got.KernelRoutes = append(routesWithout(got.KernelRoutes, slices.Concat(step.Over, step.Add), func(a, b device.Route) bool { return a.Prefix == b.Prefix && a.Table == b.Table }), step.Add...)
+					got.KernelRoutes = append(routesWithout(got.KernelRoutes, slices.Concat(step.Over, step.Add), func(a, b route.Route) bool { return a.Prefix == b.Prefix && a.Table == b.Table }), step.Add...)
 					if !maps.Equal(got.Routes, want.Routes) {
 						t.Fatalf("routes are\n%v, want\n%v", got.Routes, want.Routes)
 					}
-					order := func(a, b device.Route) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
+					order := func(a, b route.Route) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
 					if g, w := slices.SortedFunc(slices.Values(got.KernelRoutes), order), slices.SortedFunc(slices.Values(want.KernelRoutes), order); !slices.Equal(g, w) {
 						t.Fatalf("the kernel's routes are\n%v, want\n%v", g, w)
 					}
