@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -28,11 +28,11 @@ func (noTable) Knows([]netip.Addr) bool          { return false }
 // An agent that adopts a pod whose program cannot be attached closes the pod at once, and reports the error.
 func TestAttachPodsClosesWhatIsMissing(t *testing.T) {
 	log, web := slog.New(slog.DiscardHandler), netip.MustParseAddr("10.1.1.2")
-	var closed device.Closed
+	var closed route.Blackholes
 	pods := failclosed.New(failclosed.Kernel{
 		Attach: func(string, int) error { return &attach.PodError{Ingress: errors.New("no program")} },
 		Exists: func(string, int) bool { return true },
-		SyncClosed: func(now device.Closed, _ bool) (int, error) {
+		SyncClosed: func(now route.Blackholes, _ bool) (int, error) {
 			closed = now
 			return 1, nil
 		},

@@ -12,13 +12,14 @@ import (
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/localport"
+	"github.com/beeline-cni/beeline/internal/device/sock"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
 // datapath is what the datapath has to know of the configuration.
 func (c Config) datapath(w paths) (config.Datapath, error) {
-	host, err := device.NamespaceCookie()
+	host, err := sock.NetnsCookie()
 	if err != nil {
 		return config.Datapath{}, err
 	}
@@ -39,7 +40,7 @@ func (c Config) datapath(w paths) (config.Datapath, error) {
 		FlowsSample:   uint32(c.FlowsSample),
 		DSR:           c.NodePortMode == lb.NodePortDSR,
 		HostNetns:     host,
-		NATPorts:      device.PortSpan(c.NATPorts),
+		NATPorts:      localport.Range(c.NATPorts),
 		MaglevSize:    int(c.MaglevTableSize),
 		Cgroup:        w.cgroup,
 		Acceleration:  c.NodePortAcceleration,

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -22,7 +22,7 @@ type fakeKernel struct {
 	complete                  map[string]int
 	noIngress, noEgress, gone map[string]bool
 
-	closed device.Closed
+	closed route.Blackholes
 	syncs  int
 	fail   error
 }
@@ -55,7 +55,7 @@ func (f *fakeKernel) attach(name string, index int) error {
 	return nil
 }
 
-func (f *fakeKernel) sync(closed device.Closed, keep bool) (changed int, err error) {
+func (f *fakeKernel) sync(closed route.Blackholes, keep bool) (changed int, err error) {
 	f.syncs++
 	if f.fail != nil {
 		return 0, f.fail
@@ -74,7 +74,7 @@ func (f *fakeKernel) expectComplete(t *testing.T, step string, want ...string) {
 	}
 }
 
-func (f *fakeKernel) expectClosed(t *testing.T, step string, syncs int, want device.Closed) {
+func (f *fakeKernel) expectClosed(t *testing.T, step string, syncs int, want route.Blackholes) {
 	t.Helper()
 	if diff := cmp.Diff(want, f.closed, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("%s: closed (-want +got):\n%s", step, diff)
@@ -88,7 +88,7 @@ func (f *fakeKernel) expectClosed(t *testing.T, step string, syncs int, want dev
 var webAddress = netip.MustParseAddr("10.1.1.2")
 
 // closedWeb is what is closed of the pod of webAddress in these directions.
-func closedWeb(ingress, egress bool) (c device.Closed) {
+func closedWeb(ingress, egress bool) (c route.Blackholes) {
 	if ingress {
 		c.To = []netip.Addr{webAddress}
 	}
@@ -260,7 +260,7 @@ func TestErrorWithoutDirection(t *testing.T) {
 // Rules are written once, restored when somebody else removes them, and left as an earlier agent had them until policies are known.
 func TestRules(t *testing.T) {
 	f, p := newPods()
-	other := device.Closed{To: []netip.Addr{netip.MustParseAddr("10.1.1.9")}, From: []string{"bl9"}}
+	other := route.Blackholes{To: []netip.Addr{netip.MustParseAddr("10.1.1.9")}, From: []string{"bl9"}}
 	f.closed = other
 	must := func(err error) {
 		t.Helper()
@@ -274,7 +274,7 @@ func TestRules(t *testing.T) {
 	f.expectClosed(t, "known", 1, closedWeb(true, true))
 	must(p.rules.set(closedWeb(true, true)))
 	f.expectClosed(t, "as before", 0, closedWeb(true, true))
-	f.closed = device.Closed{}
+	f.closed = route.Blackholes{}
 	must(p.Reconcile(true))
 	f.expectClosed(t, "opened by somebody else", 1, closedWeb(true, true))
 	must(p.rules.set(closedWeb(true, false)))
@@ -282,24 +282,24 @@ func TestRules(t *testing.T) {
 	must(p.rules.set(closedWeb(false, true)))
 	f.expectClosed(t, "the other one", 1, closedWeb(false, true))
 	f.fail = errors.New("no memory")
-	if err := p.rules.set(device.Closed{}); !errors.Is(err, f.fail) {
+	if err := p.rules.set(route.Blackholes{}); !errors.Is(err, f.fail) {
 		t.Errorf("error %v", err)
 	}
 	f.fail, f.syncs = nil, 0
-	must(p.rules.set(device.Closed{}))
-	f.expectClosed(t, "tried again", 1, device.Closed{})
+	must(p.rules.set(route.Blackholes{}))
+	f.expectClosed(t, "tried again", 1, route.Blackholes{})
 
 	f, p = newPods()
 	f.closed = other
 	must(p.Reconcile(false))
-	f.expectClosed(t, "without policies", 1, device.Closed{})
+	f.expectClosed(t, "without policies", 1, route.Blackholes{})
 }
 
 // What an earlier agent closed and this one does not need closed is opened when all pods have been adopted.
 func TestOpenedAfterAdoption(t *testing.T) {
 	f, p := newPodsBeforeAdoption()
 	f.closed = closedWeb(true, true)
-	if err := errors.Join(p.rules.set(device.Closed{}), p.Reconcile(true)); err != nil {
+	if err := errors.Join(p.rules.set(route.Blackholes{}), p.Reconcile(true)); err != nil {
 		t.Fatal(err)
 	}
 	f.expectClosed(t, "not adopted", 2, closedWeb(true, true))
@@ -307,5 +307,5 @@ func TestOpenedAfterAdoption(t *testing.T) {
 	if err := p.Reconcile(true); err != nil {
 		t.Fatal(err)
 	}
-	f.expectClosed(t, "adopted", 1, device.Closed{})
+	f.expectClosed(t, "adopted", 1, route.Blackholes{})
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
+	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
@@ -28,13 +29,13 @@ type Facts struct {
 	Unknown   bool
 	// Uplink leads to the other nodes; nil when no device was found. Uplinks are the other uplinks, NoUplinks the requested ones that do
 	// not exist.
-	Uplink    *device.Uplink
-	Uplinks   []device.Uplink
+	Uplink    *netdev.Uplink
+	Uplinks   []netdev.Uplink
 	NoUplinks []string
 	// Local are all addresses of this node.
 	Local []netip.Addr
 	// Routes are those of the kernel, read once.
-	Routes device.Routes
+	Routes route.Table
 	// Neighbours are the link-layer addresses that the kernel knows on the uplink.
 	Neighbours map[netip.Addr]net.HardwareAddr
 	// Held are the InternalIP addresses of this node that a device has, in their order.
@@ -58,7 +59,7 @@ type Desired struct {
 	Routes    map[netip.Prefix]fwd.Route
 	// KernelRoutes are those of the kernel stack: to its pods, to other nodes' pods, and unreachable ones for addresses of its own ranges
 	// that no pod has.
-	KernelRoutes []device.Route
+	KernelRoutes []route.Route
 	// Tunnel is that of the facts. TunnelRules asks for the rules of packets from pods to tunnelled nodes. TunnelSources are this node's
 	// ends of tunnels.
 	Tunnel        Tunnel
@@ -129,7 +130,7 @@ func Desire(f Facts) Desired {
 	}
 	for _, p := range own.PodCIDRs {
 		d.Routes[p] = fwd.Route{Kind: fwd.RouteLocal}
-		d.KernelRoutes = append(d.KernelRoutes, device.Route{Prefix: p, Unreachable: true})
+		d.KernelRoutes = append(d.KernelRoutes, route.Route{Prefix: p, Unreachable: true})
 	}
 	for _, a := range own.Addresses {
 		d.Routes[HostPrefix(a)] = fwd.Route{Kind: fwd.RouteCluster}
@@ -183,7 +184,7 @@ func (d *Desired) PodProblem(pod agentapi.PodRef, format string, args ...any) {
 	d.Pods = append(d.Pods, PodProblem{pod, text})
 }
 
-func (d *Desired) addEndpoint(e agentapi.Endpoint, own cluster.Node, uplink *device.Uplink) {
+func (d *Desired) addEndpoint(e agentapi.Endpoint, own cluster.Node, uplink *netdev.Uplink) {
 	for _, a := range e.Addresses {
 		d.Endpoints[a] = EndpointEntry(e)
 		d.KernelRoutes = append(d.KernelRoutes, EndpointRoute(e, a, own, uplink))
@@ -261,7 +262,7 @@ func (d *Desired) addDirect(n cluster.Node, hop netip.Addr, f Facts) {
 			continue
 		}
 		d.Routes[p] = remoteRoute(hop, f)
-		route := device.Route{Prefix: p, Via: hop, Device: f.Uplink.Index}
+		route := route.Route{Prefix: p, Via: hop, Device: f.Uplink.Index}
 		if f.Config.MTU != 0 {
 			route.MTU = f.pathMTU() // or else the route follows its device
 		}
@@ -316,13 +317,13 @@ func EndpointEntry(e agentapi.Endpoint) fwd.Endpoint {
 
 // EndpointRoute is the host stack's route to one address of a pod. The node's own traffic to the pod takes
 // the node's address as its source, so that the pod's replies find back.
-func EndpointRoute(e agentapi.Endpoint, a netip.Addr, own cluster.Node, uplink *device.Uplink) device.Route {
-	return device.Route{Prefix: HostPrefix(a), Device: e.HostIfIndex, Source: ownSource(own, a.Is4(), uplink)}
+func EndpointRoute(e agentapi.Endpoint, a netip.Addr, own cluster.Node, uplink *netdev.Uplink) route.Route {
+	return route.Route{Prefix: HostPrefix(a), Device: e.HostIfIndex, Source: ownSource(own, a.Is4(), uplink)}
 }
 
 // ownSource is the address by which the cluster knows this node, for what the node itself sends; the zero Addr
 // where the uplink has none of that family.
-func ownSource(own cluster.Node, ipv4 bool, uplink *device.Uplink) netip.Addr {
+func ownSource(own cluster.Node, ipv4 bool, uplink *netdev.Uplink) netip.Addr {
 	for _, s := range own.Addresses {
 		if s.Is4() == ipv4 && uplink != nil && holds(*uplink, s) {
 			return s
@@ -333,11 +334,11 @@ func ownSource(own cluster.Node, ipv4 bool, uplink *device.Uplink) netip.Addr {
 
 func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-func onLink(a netip.Addr, u device.Uplink) bool {
+func onLink(a netip.Addr, u netdev.Uplink) bool {
 	return slices.ContainsFunc(u.Addresses, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-func holds(u device.Uplink, a netip.Addr) bool {
+func holds(u netdev.Uplink, a netip.Addr) bool {
 	return slices.ContainsFunc(u.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
 }
 

@@ -12,7 +12,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
@@ -49,7 +51,7 @@ func twoNodes() Facts {
 			{Name: "a", Addresses: addrs("192.0.2.1", "2001:db8::1"), PodCIDRs: prefixes("10.1.1.0/24", "fd00:1::/64")},
 			{Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64")},
 		}},
-		Uplink:     &device.Uplink{Name: "eth0", Index: 7, MAC: uplinkMAC[:], MTU: 1500, Addresses: prefixes("192.0.2.1/24", "2001:db8::1/64")},
+		Uplink:     &netdev.Uplink{Name: "eth0", Index: 7, MAC: uplinkMAC[:], MTU: 1500, Addresses: prefixes("192.0.2.1/24", "2001:db8::1/64")},
 		Neighbours: map[netip.Addr]net.HardwareAddr{addr("192.0.2.2"): nodeBMAC[:]},
 		Held:       addrs("192.0.2.1", "2001:db8::1"),
 		Local:      addrs("127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"),
@@ -64,7 +66,7 @@ func twoNodes() Facts {
 var byValue = cmp.Options{
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
-	cmpopts.SortSlices(func(a, b device.Route) bool { return a.Prefix.Compare(b.Prefix) < 0 }),
+	cmpopts.SortSlices(func(a, b route.Route) bool { return a.Prefix.Compare(b.Prefix) < 0 }),
 }
 
 func TestDesireOfTwoNodes(t *testing.T) {
@@ -82,7 +84,7 @@ func TestDesireOfTwoNodes(t *testing.T) {
 			cluster[0]: local, cluster[1]: viaIPv4, cluster[2]: stack, cluster[3]: viaIPv4,
 			cluster[4]: stack, cluster[5]: viaIPv6, cluster[6]: local, cluster[7]: viaIPv6,
 		},
-		KernelRoutes: []device.Route{
+		KernelRoutes: []route.Route{
 			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Unreachable: true},
 			{Prefix: netip.MustParsePrefix("10.1.1.2/32"), Device: 21, Source: addr("192.0.2.1")},
 			{Prefix: netip.MustParsePrefix("10.1.2.0/24"), Via: addr("192.0.2.2"), Device: 7},
@@ -161,7 +163,7 @@ func TestDesireChanges(t *testing.T) {
 		"a node that is not on the link is left to the stack and reported where there is no VXLAN": {
 			func(f *Facts) {
 				f.Snapshot.Nodes[1].Addresses = addrs("198.51.100.2")
-				f.Tunnel.Missing = device.ErrNoVXLAN
+				f.Tunnel.Missing = vxlan.ErrUnsupported
 			},
 			func(t *testing.T, d Desired) {
 				if r := d.Routes[netip.MustParsePrefix("10.1.2.0/24")]; r.Kind != fwd.RouteCluster {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
@@ -70,16 +70,16 @@ func (f Facts) worldUplinks() map[int]fwd.Uplink {
 }
 
 // AllUplinks are all devices to the world, the one to the other nodes first.
-func (f Facts) AllUplinks() []device.Uplink {
+func (f Facts) AllUplinks() []netdev.Uplink {
 	if f.Uplink == nil {
 		return nil
 	}
-	return append([]device.Uplink{*f.Uplink}, f.Uplinks...)
+	return append([]netdev.Uplink{*f.Uplink}, f.Uplinks...)
 }
 
 // masqueradeAddress is what leaves a device instead of a pod's address: an address by which the cluster knows this node, if the device
 // has one, else its own first one, else any by which the cluster knows the node; the zero Addr where there is none of the family.
-func (f Facts) masqueradeAddress(u device.Uplink, ipv4 bool) netip.Addr {
+func (f Facts) masqueradeAddress(u netdev.Uplink, ipv4 bool) netip.Addr {
 	family := func(a netip.Addr) bool { return a.Is4() == ipv4 }
 	for _, a := range f.Held {
 		if family(a) && holds(u, a) {

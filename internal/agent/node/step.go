@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
 // Other nodes come and go, in a large cluster all the time. What is there for the others stays, so their routes are written at once, and nothing is read:
@@ -26,7 +26,7 @@ type Step struct {
 	Del    []netip.Prefix
 	Nested bool
 	// Add and Over are routes of the kernel to add and to delete.
-	Add, Over []device.Route
+	Add, Over []route.Route
 	// Gone and Come are other nodes, for status.
 	Gone, Come []agentapi.RemoteNode
 }
@@ -34,7 +34,7 @@ type Step struct {
 // kept gives what of the Facts is of use until the next reconciliation.
 func (f Facts) Kept() *Facts {
 	f.Snapshot = &cluster.Snapshot{Nodes: f.Snapshot.Nodes}
-	f.Routes, f.Neighbours = device.Routes{}, nil
+	f.Routes, f.Neighbours = route.Table{}, nil
 	return &f
 }
 
@@ -89,15 +89,15 @@ func (f Facts) StepTo(now Facts, current Desired) (step Step, ok bool) {
 		}
 		step.Del = append(step.Del, p)
 	}
-	step.Add, step.Over = routesWithout(come.KernelRoutes, gone.KernelRoutes, func(a, b device.Route) bool { return a == b }),
-		routesWithout(gone.KernelRoutes, come.KernelRoutes, func(a, b device.Route) bool { return a.Prefix == b.Prefix && a.Table == b.Table })
+	step.Add, step.Over = routesWithout(come.KernelRoutes, gone.KernelRoutes, func(a, b route.Route) bool { return a == b }),
+		routesWithout(gone.KernelRoutes, come.KernelRoutes, func(a, b route.Route) bool { return a.Prefix == b.Prefix && a.Table == b.Table })
 	return step, true
 }
 
 // routesWithout gives what is not among others.
-func routesWithout(all, others []device.Route, same func(a, b device.Route) bool) (rest []device.Route) {
+func routesWithout(all, others []route.Route, same func(a, b route.Route) bool) (rest []route.Route) {
 	for _, r := range all {
-		if !slices.ContainsFunc(others, func(o device.Route) bool { return same(r, o) }) {
+		if !slices.ContainsFunc(others, func(o route.Route) bool { return same(r, o) }) {
 			rest = append(rest, r)
 		}
 	}

@@ -7,7 +7,8 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
 // Tunnel is this node's VXLAN device, or why there is none.
@@ -46,7 +47,7 @@ func (f Facts) tunnelEnd(n cluster.Node) (end netip.Addr, ok bool) {
 }
 
 // TunnelSpec says what the VXLAN device has to be; needed is false where no node is reached through it.
-func (f Facts) TunnelSpec() (spec device.TunnelSpec, needed bool) {
+func (f Facts) TunnelSpec() (spec vxlan.Spec, needed bool) {
 	for _, n := range f.Snapshot.Nodes {
 		if n.Name == f.Config.NodeName {
 			continue
@@ -54,7 +55,7 @@ func (f Facts) TunnelSpec() (spec device.TunnelSpec, needed bool) {
 		for _, ipv4 := range []bool{true, false} {
 			if end, ok := f.tunnelEnd(n); ok && has(n, ipv4) && f.tunnelled(n, ipv4) && f.tunnelCarries(end, ipv4) {
 				needed = true
-				spec.MTU = max(spec.MTU, f.Uplink.MTU-device.TunnelOverhead(end))
+				spec.MTU = max(spec.MTU, f.Uplink.MTU-vxlan.Overhead(end))
 			}
 		}
 	}
@@ -80,7 +81,7 @@ func (f Facts) tunnelSources() (sources []netip.Addr) {
 
 // tunnelMTU is the largest packet that fits into a tunnel to this address, in bytes.
 func (f Facts) tunnelMTU(end netip.Addr) int {
-	room := f.Uplink.MTU - device.TunnelOverhead(end)
+	room := f.Uplink.MTU - vxlan.Overhead(end)
 	if f.Config.MTU == 0 {
 		return room
 	}
@@ -99,13 +100,13 @@ func (f Facts) podRoom() int {
 	if f.Config.Tunnel != TunnelVXLAN {
 		return f.Uplink.MTU
 	}
-	room := f.Uplink.MTU - device.TunnelOverhead(netip.IPv4Unspecified())
+	room := f.Uplink.MTU - vxlan.Overhead(netip.IPv4Unspecified())
 	if !slices.ContainsFunc(f.Held, netip.Addr.Is4) {
-		room = f.Uplink.MTU - device.TunnelOverhead(netip.IPv6Unspecified())
+		room = f.Uplink.MTU - vxlan.Overhead(netip.IPv6Unspecified())
 	}
 	for _, n := range f.Snapshot.Nodes {
 		if end, ok := f.tunnelEnd(n); ok && n.Name != f.Config.NodeName {
-			room = min(room, f.Uplink.MTU-device.TunnelOverhead(end))
+			room = min(room, f.Uplink.MTU-vxlan.Overhead(end))
 		}
 	}
 	return room
@@ -129,7 +130,7 @@ func (d *Desired) addTunnelled(n cluster.Node, ipv4 bool, own cluster.Node, f Fa
 	mtu = f.tunnelMTU(end)
 	route := fwd.Route{
 		Kind: fwd.RouteTunnel, Interface: f.Tunnel.Index, MTU: mtu, NextHop: end,
-		NextHopMAC: macOf(device.TunnelMAC), UplinkMAC: macOf(device.TunnelSenderMAC),
+		NextHopMAC: macOf(vxlan.MAC), UplinkMAC: macOf(vxlan.SenderMAC),
 	}
 	for _, a := range n.Addresses {
 		if a.Is4() != ipv4 {
@@ -137,8 +138,8 @@ func (d *Desired) addTunnelled(n cluster.Node, ipv4 bool, own cluster.Node, f Fa
 		}
 		d.Routes[HostPrefix(a)] = route
 		// For pods only: the node itself reaches this address, which may be the tunnel's end, by the uplink.
-		forPods := device.TunnelRoute(HostPrefix(a), f.Tunnel.Index, mtu)
-		forPods.Table = device.TunnelTable
+		forPods := vxlan.Route(HostPrefix(a), f.Tunnel.Index, mtu)
+		forPods.Table = route.TunnelTable
 		d.KernelRoutes = append(d.KernelRoutes, forPods)
 		d.TunnelRules = true
 	}
@@ -147,7 +148,7 @@ func (d *Desired) addTunnelled(n cluster.Node, ipv4 bool, own cluster.Node, f Fa
 			continue
 		}
 		d.Routes[p] = route
-		kernel := device.TunnelRoute(p, f.Tunnel.Index, mtu)
+		kernel := vxlan.Route(p, f.Tunnel.Index, mtu)
 		kernel.Source = ownSource(own, ipv4, f.Uplink)
 		d.KernelRoutes = append(d.KernelRoutes, kernel)
 	}

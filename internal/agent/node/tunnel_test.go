@@ -11,7 +11,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
 const tunnelIndex = 9
@@ -48,11 +49,11 @@ func TestDesireTunnelBesideDirect(t *testing.T) {
 			t.Errorf("the route to %s is %+v, want %+v", p, d.Routes[p], want)
 		}
 	}
-	for _, want := range []device.Route{
+	for _, want := range []route.Route{
 		{Prefix: netip.MustParsePrefix("10.1.3.0/24"), Via: addr("169.254.1.1"), OnLink: true, Device: tunnelIndex, MTU: 1450, Source: addr("192.0.2.1")},
 		{Prefix: netip.MustParsePrefix("fd00:3::/64"), Via: addr("fe80::1"), Device: tunnelIndex, MTU: 1450, Source: addr("2001:db8::1")},
-		{Prefix: netip.MustParsePrefix("198.51.100.3/32"), Via: addr("169.254.1.1"), OnLink: true, Device: tunnelIndex, MTU: 1450, Table: device.TunnelTable},
-		{Prefix: netip.MustParsePrefix("2001:db8:1::3/128"), Via: addr("fe80::1"), Device: tunnelIndex, MTU: 1450, Table: device.TunnelTable},
+		{Prefix: netip.MustParsePrefix("198.51.100.3/32"), Via: addr("169.254.1.1"), OnLink: true, Device: tunnelIndex, MTU: 1450, Table: route.TunnelTable},
+		{Prefix: netip.MustParsePrefix("2001:db8:1::3/128"), Via: addr("fe80::1"), Device: tunnelIndex, MTU: 1450, Table: route.TunnelTable},
 	} {
 		if !slices.Contains(d.KernelRoutes, want) {
 			t.Errorf("the stack lacks the route %+v", want)
@@ -168,9 +169,9 @@ func TestDesireTunnelChanges(t *testing.T) {
 			},
 		},
 		"somebody has the port": {
-			func(f *Facts) { f.Tunnel = Tunnel{Missing: device.ErrTunnelTaken} },
+			func(f *Facts) { f.Tunnel = Tunnel{Missing: vxlan.ErrConflict} },
 			func(t *testing.T, d Desired) {
-				wantProblem(t, d, "somebody else is in the way of the VXLAN device")
+				wantProblem(t, d, "another program uses the name or the port of the VXLAN device")
 				if d.Routes[netip.MustParsePrefix("10.1.2.0/24")].Kind != fwd.RouteRemote {
 					t.Error("nodes on the link suffer")
 				}
@@ -189,14 +190,14 @@ func TestDesireTunnelChanges(t *testing.T) {
 func TestTunnelSpec(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Facts)
-		want   *device.TunnelSpec
+		want   *vxlan.Spec
 	}{
-		"a node in another subnet": {func(*Facts) {}, &device.TunnelSpec{Port: 4789, MTU: 1450, Addresses: addrs("192.0.2.1", "2001:db8::1")}},
-		"over IPv6":                {func(f *Facts) { f.Held = addrs("2001:db8::1") }, &device.TunnelSpec{Port: 4789, MTU: 1430, Addresses: addrs("2001:db8::1")}},
+		"a node in another subnet": {func(*Facts) {}, &vxlan.Spec{Port: 4789, MTU: 1450, Addresses: addrs("192.0.2.1", "2001:db8::1")}},
+		"over IPv6":                {func(f *Facts) { f.Held = addrs("2001:db8::1") }, &vxlan.Spec{Port: 4789, MTU: 1430, Addresses: addrs("2001:db8::1")}},
 		"all on the link":          {func(f *Facts) { f.Snapshot.Nodes = f.Snapshot.Nodes[:2] }, nil},
 		"all on the link, as asked": {
 			func(f *Facts) { f.Snapshot.Nodes, f.Config.Tunnel = f.Snapshot.Nodes[:2], TunnelVXLAN },
-			&device.TunnelSpec{Port: 4789, MTU: 1450, Addresses: addrs("192.0.2.1", "2001:db8::1")},
+			&vxlan.Spec{Port: 4789, MTU: 1450, Addresses: addrs("192.0.2.1", "2001:db8::1")},
 		},
 		"none":                   {func(f *Facts) { f.Config.Tunnel = TunnelNone }, nil},
 		"no uplink":              {func(f *Facts) { f.Uplink = nil }, nil},

@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -25,7 +25,7 @@ import (
 type fakePods struct {
 	noIngress, noEgress bool
 	attached            int
-	closed              device.Closed
+	closed              route.Blackholes
 	fail                error
 }
 
@@ -49,7 +49,7 @@ func (f *fakePods) attach(string, int) error {
 	return nil
 }
 
-func (f *fakePods) sync(closed device.Closed, keep bool) (changed int, err error) {
+func (f *fakePods) sync(closed route.Blackholes, keep bool) (changed int, err error) {
 	if f.fail != nil {
 		return 0, f.fail
 	}
@@ -62,7 +62,7 @@ func (f *fakePods) sync(closed device.Closed, keep bool) (changed int, err error
 
 func (f *fakePods) expect(t *testing.T, step string, ingress, egress bool) {
 	t.Helper()
-	var want device.Closed
+	var want route.Blackholes
 	if ingress {
 		want.To = []netip.Addr{webAddress}
 	}

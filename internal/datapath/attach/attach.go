@@ -17,7 +17,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 	"github.com/beeline-cni/beeline/internal/datapath/load"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/clsact"
 )
 
 // Attachment is one program on one device.
@@ -203,7 +203,7 @@ func linkIsOn(l link.Link, ifindex int) bool {
 // attachFilter is the way of kernels before 6.6: a filter of the clsact qdisc, which the device itself
 // keeps alive. The pin of the program only records the attachment.
 func (t *Attacher) attachFilter(a Attachment, ifindex int, h hook) error {
-	if err := device.ReplaceFilter(ifindex, h.ingress, h.program.FD(), a.Program); err != nil {
+	if err := clsact.Replace(ifindex, h.ingress, h.program.FD(), a.Program); err != nil {
 		return err
 	}
 	pin := t.pin(a)
@@ -232,7 +232,7 @@ func (t *Attacher) detach(a Attachment) error {
 			return fmt.Errorf("%w: %s", ErrUnknownProgram, a.Program)
 		}
 		if dev, err := net.InterfaceByName(a.Device); err == nil { // else the filters went with the device
-			if err := device.DeleteFilter(dev.Index, side); err != nil {
+			if err := clsact.Delete(dev.Index, side); err != nil {
 				return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
 			}
 		}
@@ -288,7 +288,7 @@ func (t *Attacher) check(name string, ifindex int, programs []string) error {
 
 func (t *Attacher) checkAttached(a Attachment, ifindex int, h hook) error {
 	if !t.objects.Tcx {
-		filters, err := device.Filters(ifindex)
+		filters, err := clsact.List(ifindex)
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/netlab"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/clsact"
 )
 
 // takeOff does what somebody else may do who has the rights: it takes the programs of the uplink off, without the agent.
@@ -25,7 +25,7 @@ func takeOff(n *netlab.Node, t *testing.T) {
 				return err
 			}
 			if !n.D.Objects.Tcx {
-				if err := device.DeleteFilter(n.Uplink.Index, ingress); err != nil {
+				if err := clsact.Delete(n.Uplink.Index, ingress); err != nil {
 					return err
 				}
 				continue

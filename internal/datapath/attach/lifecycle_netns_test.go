@@ -105,7 +105,7 @@ func TestDeviceRecreated(t *testing.T) {
 			n := netlab.NewNetwork(t, netlab.Options{Cfg: fixtures.EbpfRouting, Legacy: legacy})
 			before := attachments(n.A, t)
 			old := n.A1.Pair
-			n.A.Do(t, func() error { return device.DeleteHost(old.HostName) })
+			n.A.Do(t, func() error { return device.Pods.Delete(old.HostName) })
 			if got := attachments(n.A, t); !slices.Equal(got, before) {
 				t.Errorf("attachments without the device %v, expected %v: a vanished device has to be seen", got, before)
 			}
@@ -128,7 +128,7 @@ func TestDeviceRecreated(t *testing.T) {
 
 			// Gone for good: Detach forgets it.
 			n.A.Do(t, func() error {
-				return errors.Join(device.DeleteHost(old.HostName), n.A.D.Detach(old.HostName))
+				return errors.Join(device.Pods.Delete(old.HostName), n.A.D.Detach(old.HostName))
 			})
 			for _, a := range attachments(n.A, t) {
 				if a.Device == old.HostName {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
 )
 
 // Accelerated says where packets of connections from the world, which only pass through this node, are forwarded at one
@@ -45,7 +45,7 @@ func chooseHook(a config.Acceleration, services bool, driver string) Accelerated
 //
 // With AccelerationAuto a device that cannot is no error; with AccelerationXDP it is one, and from_wire forwards then.
 func (t *Attacher) Accelerate(name string, ifindex int) (Accelerated, error) {
-	kind, err := device.Kind(ifindex)
+	kind, err := netdev.Kind(ifindex)
 	if err != nil {
 		return Accelerated{}, fmt.Errorf("find device %s: %w", name, err)
 	}

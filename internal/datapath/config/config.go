@@ -2,7 +2,7 @@
 package config
 
 import (
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
 // Datapath is everything that a load of the datapath depends on.
@@ -31,7 +31,7 @@ type Datapath struct {
 	// HostNetns is the cookie of the node's own network namespace (SO_NETNS_COOKIE).
 	HostNetns uint64
 	// NATPorts are the ports that translation gives; the zero value is 40000 to 65535.
-	NATPorts device.PortSpan
+	NATPorts localport.Range
 	// TunnelPort is the UDP port of tunnels, which nothing else gets to in a node's name; 0 where no node of the cluster has one.
 	TunnelPort uint16
 	// Sizes are those of the maps.

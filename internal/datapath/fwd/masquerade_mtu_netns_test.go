@@ -11,7 +11,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/netlab"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/sysctl"
 )
 
 // behind plugs another host in behind the world, which routes to it and takes the way to carry less than both ends think.
@@ -32,7 +33,7 @@ func behind(n *netlab.Network, tb testing.TB, mtu int) (netlab.Netns, fixtures.M
 		err = errors.Join(err, netlink.LinkSetUp(link))
 		for _, family := range fixtures.Families {
 			a := other.Addr(family)
-			err = errors.Join(err, device.AddRoute(device.Route{Prefix: netip.PrefixFrom(a, a.BitLen()), Device: link.Attrs().Index, MTU: mtu}))
+			err = errors.Join(err, route.Add(route.Route{Prefix: netip.PrefixFrom(a, a.BitLen()), Device: link.Attrs().Index, MTU: mtu}))
 		}
 		return err
 	}
@@ -42,9 +43,9 @@ func behind(n *netlab.Network, tb testing.TB, mtu int) (netlab.Netns, fixtures.M
 		if err := netlink.LinkAdd(veth); err != nil {
 			return err
 		}
-		_, err := device.EnableForwarding("far", true, true)
+		_, err := sysctl.EnableForwarding("far", true, true)
 		if err == nil {
-			_, err = device.EnableForwarding("eth0", true, true)
+			_, err = sysctl.EnableForwarding("eth0", true, true)
 		}
 		return errors.Join(err, up("far", via, far, mtu))
 	})
@@ -57,8 +58,8 @@ func behind(n *netlab.Network, tb testing.TB, mtu int) (netlab.Netns, fixtures.M
 			return err
 		}
 		return errors.Join(
-			device.AddRoute(device.Route{Prefix: fixtures.Prefix("0.0.0.0/0"), Via: via.V4, Device: link.Attrs().Index}),
-			device.AddRoute(device.Route{Prefix: fixtures.Prefix("::/0"), Via: via.V6, Device: link.Attrs().Index}))
+			route.Add(route.Route{Prefix: fixtures.Prefix("0.0.0.0/0"), Via: via.V4, Device: link.Attrs().Index}),
+			route.Add(route.Route{Prefix: fixtures.Prefix("::/0"), Via: via.V6, Device: link.Attrs().Index}))
 	})
 	return p, far
 }

@@ -28,7 +28,7 @@ func sendVXLAN(t *testing.T, from netlab.Netns, source, to netip.Addr, frame []b
 			return err
 		}
 		defer c.Close()
-		_, err = c.Write(vxlan(1, frame))
+		_, err = c.Write(vxlanPacket(1, frame))
 		return err
 	})
 }

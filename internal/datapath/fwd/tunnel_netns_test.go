@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/netlab"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
 // throughTunnel counts the packets that the node has sent through the VXLAN device.
@@ -25,7 +25,7 @@ func throughTunnel(n *netlab.Node, t *testing.T) uint64 {
 	t.Helper()
 	var packets uint64
 	n.Do(t, func() error {
-		link, err := netlink.LinkByName(device.TunnelName)
+		link, err := netlink.LinkByName(vxlan.Name)
 		if err != nil {
 			return err
 		}
@@ -109,8 +109,8 @@ func findsMTU(t *testing.T, from, to netlab.Netns, dst netip.Addr) {
 	t.Errorf("%d bytes to %s never came", len(large), dst)
 }
 
-// vxlan puts a frame into a VXLAN packet (RFC 7348, 5) of a network.
-func vxlan(network uint32, frame []byte) []byte {
+// vxlanPacket puts a frame into a VXLAN packet (RFC 7348, 5) of a network.
+func vxlanPacket(network uint32, frame []byte) []byte {
 	header := make([]byte, 8, 8+len(frame))
 	header[0] = 0x08
 	binary.BigEndian.PutUint32(header[4:], network<<8)
@@ -141,16 +141,16 @@ func TestTunnelPeers(t *testing.T) {
 						return err
 					})
 				}
-				send(*n.World, vxlan(1, frame("from a stranger")))
-				send(n.B.Netns, vxlan(2, frame("of another network")))
-				send(n.B.Netns, vxlan(1, fixtures.Eth(fixtures.TunnelSender, fixtures.TunnelMAC).Ether(fixtures.EtherARP).Payload("who has").Bytes()))
+				send(*n.World, vxlanPacket(1, frame("from a stranger")))
+				send(n.B.Netns, vxlanPacket(2, frame("of another network")))
+				send(n.B.Netns, vxlanPacket(1, fixtures.Eth(fixtures.TunnelSender, fixtures.TunnelMAC).Ether(fixtures.EtherARP).Payload("who has").Bytes()))
 				n.AwaitDropped(t, n.A, map[string]uint64{"from_tunnel unknown_tunnel_peer": 2, "from_tunnel not_ip": 1})
-				send(n.B.Netns, vxlan(1, frame("from a node")))
+				send(n.B.Netns, vxlanPacket(1, frame("from a node")))
 				if err := netlab.Expect(server, []byte("from a node")); err != nil {
 					t.Error(err)
 				}
 				// What was decided about a node's packets is not for strangers with the same addresses inside.
-				send(*n.World, vxlan(1, frame("from a stranger again")))
+				send(*n.World, vxlanPacket(1, frame("from a stranger again")))
 				n.AwaitDropped(t, n.A, map[string]uint64{"from_tunnel unknown_tunnel_peer": 3, "from_tunnel not_ip": 1})
 				netlab.ExpectNothing(t, server)
 				// A pod of a former range has a prefix of its own, as nodes have.
@@ -161,7 +161,7 @@ func TestTunnelPeers(t *testing.T) {
 				if _, err := n.A.D.Routes.Sync(former); err != nil {
 					t.Fatal(err)
 				}
-				send(n.A2.Netns, vxlan(1, frame("from a pod")))
+				send(n.A2.Netns, vxlanPacket(1, frame("from a pod")))
 				n.AwaitDropped(t, n.A, map[string]uint64{"from_tunnel unknown_tunnel_peer": 4, "from_tunnel not_ip": 1})
 				netlab.ExpectNothing(t, server)
 			})

@@ -167,7 +167,7 @@ func (s *Services) readSets() (map[uint32][]netip.AddrPort, error) {
 func entryOf(k bpf.Frontend, v bpf.Service, kind service.Kind, sets map[uint32][]netip.AddrPort, sources map[uint32][]netip.Prefix) service.Entry {
 	e := service.Entry{
 		Frontend: serviceFrontend(k), Kind: kind,
-		Inside: backendsOf(v.Internal, sets), Outside: backendsOf(v.External, sets),
+		Internal: backendsOf(v.Internal, sets), External: backendsOf(v.External, sets),
 		DSR: v.Flags&uint16(bpf.ServiceFlagSERVICE_DSR) != 0,
 	}
 	if v.Flags&uint16(bpf.ServiceFlagSERVICE_AFFINITY) != 0 {

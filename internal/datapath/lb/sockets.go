@@ -14,7 +14,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/sock"
 )
 
 // Sockets ends what applications still send to backends that are gone. TCP needs no help: the backend's end resets, or
@@ -97,7 +97,7 @@ func (s *Sockets) way(gone []netip.AddrPort) (destroy func() (int, error), done 
 		for _, b := range gone {
 			wanted[netip.AddrPortFrom(b.Addr().Unmap(), b.Port())] = true
 		}
-		return func() (int, error) { return device.DestroyUDP(wanted) }, func() error { return nil }, nil
+		return func() (int, error) { return sock.DestroyUDP(wanted) }, func() error { return nil }, nil
 	}
 	for i, b := range gone {
 		if err := s.iterator.Gone.Put(bpf.BackendOf(b), uint8(1)); err != nil {

@@ -26,7 +26,7 @@ func check(p service.Port) error {
 		if !e.Frontend.Address.IsValid() || e.Frontend.Port == 0 {
 			return fmt.Errorf("%s is not an address and a port", describe(e.Frontend))
 		}
-		for _, side := range []service.Backends{e.Inside, e.Outside} {
+		for _, side := range []service.Backends{e.Internal, e.External} {
 			if len(side.Addresses) > service.MaxBackends {
 				return fmt.Errorf("%d backends of %s are more than the %d that a set can have", len(side.Addresses), describe(e.Frontend), service.MaxBackends)
 			}
@@ -54,7 +54,7 @@ func sourcesOf(p service.Port) []netip.Prefix {
 
 // valueOf gives what a frontend does. It uses the sets and tables that the value refers to; release them if it is not written.
 func (s *Services) valueOf(e service.Entry, id uint32, plan *plan) bpf.Service {
-	v := bpf.Service{Id: id, Internal: s.sideOf(e.Inside, plan), External: s.sideOf(e.Outside, plan)}
+	v := bpf.Service{Id: id, Internal: s.sideOf(e.Internal, plan), External: s.sideOf(e.External, plan)}
 	if e.Affinity > 0 {
 		v.Flags |= uint16(bpf.ServiceFlagSERVICE_AFFINITY)
 		v.Affinity = max(uint32(e.Affinity.Seconds()), 1)
@@ -69,7 +69,7 @@ func (s *Services) valueOf(e service.Entry, id uint32, plan *plan) bpf.Service {
 }
 
 var withoutBackend = map[service.WithoutBackend]bpf.NoBackend{
-	service.Refuse: bpf.NoBackendNO_BACKEND_REJECT,
+	service.Reject: bpf.NoBackendNO_BACKEND_REJECT,
 	service.Drop:   bpf.NoBackendNO_BACKEND_DROP,
 	service.Pass:   bpf.NoBackendNO_BACKEND_PASS,
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/datapath/kernel"
 	"github.com/beeline-cni/beeline/internal/datapath/table"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
 // Objects are the programs and maps of one configuration, with the pins by which they outlive the agent.
@@ -150,8 +150,8 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 		return nil, fmt.Errorf("read datapath object: %w", err)
 	}
 	ports := cfg.NATPorts
-	if ports == (device.PortSpan{}) {
-		ports = device.PortSpan{First: 40000, Last: 65535}
+	if ports == (localport.Range{}) {
+		ports = localport.Range{First: 40000, Last: 65535}
 	}
 	for name, value := range map[string]any{
 		bpf.VarConfigEbpfRouting: cfg.EBPFRouting,

@@ -15,7 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 	"github.com/beeline-cni/beeline/internal/datapath/nat"
 	"github.com/beeline-cni/beeline/internal/datapath/table"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
 // visitor is a client of a NodePort, packet by packet.
@@ -113,7 +113,7 @@ func dropped(r *harness.Harness, tb testing.TB, program string, reason uint32) u
 func TestNodePortWithoutPorts(t *testing.T) {
 	eachEntrance(t, func(t *testing.T, program string, family int) {
 		const ports, more = 8, 5
-		r := harness.NewServices(t, config.Datapath{NATPorts: device.PortSpan{First: 50000, Last: 50000 + ports - 1}})
+		r := harness.NewServices(t, config.Datapath{NATPorts: localport.Range{First: 50000, Last: 50000 + ports - 1}})
 		var old []*visitor
 		taken := map[uint16]bool{}
 		for i := range ports {

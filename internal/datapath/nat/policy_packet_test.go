@@ -31,7 +31,7 @@ func TestPolicyComesBeforeTranslation(t *testing.T) {
 		f.Client = netip.AddrPortFrom(fixtures.External.Addr(family), 41000)
 
 		p.Serve(t, frontend, 0, harness.End{Member: fixtures.PodB, Port: 8080}.At(family))
-		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: policy.Closed, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdA2: harness.PortsOf8080}))
+		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: policy.DenyAll, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdA2: harness.PortsOf8080}))
 		p.Denies(t, name+" to a Service", harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.NoEgress)
 		p.Denies(t, name+" to the world", harness.PodSends(first(fixtures.FromPod(), pod, f.Client)), harness.NoEgress)
 		p.Serve(t, f.Frontend, 0, harness.End{Member: fixtures.PodA, Port: 8080}.At(family))

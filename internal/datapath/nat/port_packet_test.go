@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 	"github.com/beeline-cni/beeline/internal/datapath/table"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
 // natPorts gives the translated port that each client has towards the flow's backend.
@@ -64,7 +64,7 @@ func endRig(r *harness.Harness, tb testing.TB, f fixtures.Visit, client netip.Ad
 func TestPortsOfEndedConnections(t *testing.T) {
 	for _, family := range fixtures.Families {
 		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
-			r := harness.NewServices(t, config.Datapath{NATPorts: device.PortSpan{First: 50000, Last: 50003}})
+			r := harness.NewServices(t, config.Datapath{NATPorts: localport.Range{First: 50000, Last: 50003}})
 			f := fixtures.FlowOf(family)
 			opens := func(client netip.AddrPort) uint16 {
 				r.Netns.Do(func() {

@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 	"github.com/beeline-cni/beeline/internal/datapath/table"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
 // asker is a pod here that talks to one port of the world, with the node's address.
@@ -246,7 +246,7 @@ func TestExpiredGiveWayWithoutAgent(t *testing.T) {
 
 // One pod takes all ports towards one server, as the review has shown: another pod gets its own, and keeps them.
 func TestPortsAreSharedByPod(t *testing.T) {
-	withTwoPods(t, config.Datapath{NATPorts: device.PortSpan{First: 50000, Last: 50255}}, func(t *testing.T, r *harness.Harness, greedy, modest asker) {
+	withTwoPods(t, config.Datapath{NATPorts: localport.Range{First: 50000, Last: 50255}}, func(t *testing.T, r *harness.Harness, greedy, modest asker) {
 		const first = 20
 		for i := range uint16(first) {
 			if !modest.connects(t, 2000+i) {

@@ -47,7 +47,7 @@ func TestPolicyMasqueraded(t *testing.T) {
 func TestPolicyToItself(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		p := harness.NewPolicy(t, config.Datapath{EBPFRouting: routing})
-		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: policy.Closed, Egress: policy.Closed}, nil)
+		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: policy.DenyAll, Egress: policy.DenyAll}, nil)
 		harness.Each(func(name string, family int, transport func(fixtures.Packet) fixtures.Packet) {
 			itself := func(frame fixtures.Packet) fixtures.Packet {
 				return transport(frame.Ip(fixtures.PodA.Addr(family), fixtures.PodA.Addr(family)))

@@ -21,12 +21,12 @@ func TestPoliciesNeverMoreOpen(t *testing.T) {
 	forbidden := 0
 	for range rounds {
 		one := oracle.Random(r)
-		other := oracle.World{Snapshot: one.Snapshot}
+		other := oracle.Cluster{Snapshot: one.Snapshot}
 		for range 3 {
 			other = other.Change(r)
 		}
 		tables := [2]*policy.Tables{}
-		for i, w := range []oracle.World{one, other} {
+		for i, w := range []oracle.Cluster{one, other} {
 			tables[i], _ = compiler.Compile(w.Snapshot, w.Local())
 		}
 		var never []evaluate.Traffic
@@ -81,7 +81,7 @@ func TestPoliciesNeverMoreOpen(t *testing.T) {
 // is not said (Sync).
 func otherRulesAtBothEnds(tables [2]*policy.Tables, t evaluate.Traffic) bool {
 	others := func(before, after policy.Set) bool {
-		rules := func(s policy.Set) bool { return s != policy.NotIsolated && s != policy.Closed }
+		rules := func(s policy.Set) bool { return s != policy.NotIsolated && s != policy.DenyAll }
 		return rules(before) && rules(after) && before != after
 	}
 	from, to := t.Source.Address, t.Destination.Address
@@ -89,7 +89,7 @@ func otherRulesAtBothEnds(tables [2]*policy.Tables, t evaluate.Traffic) bool {
 }
 
 // isForbidden tells whether traffic is not allowed in a cluster. Whoever is not known there is not asked about.
-func isForbidden(w oracle.World, t evaluate.Traffic) bool {
+func isForbidden(w oracle.Cluster, t evaluate.Traffic) bool {
 	allowed, _, err := oracle.Documentation(w, t)
 	return err == nil && !allowed
 }

@@ -14,7 +14,7 @@ import (
 
 // compareMiddle has a packet judged from the midst of a TCP connection whose session nobody knows, of who opened it or of the other
 // end. No pod here has a socket for it, so it is judged as the SYN would be that its sender could send, whatever its ports are.
-func (o *PolicyOracle) compareMiddle(t *testing.T, r *rand.Rand, w oracle.World, opens evaluate.Traffic) {
+func (o *PolicyOracle) compareMiddle(t *testing.T, r *rand.Rand, w oracle.Cluster, opens evaluate.Traffic) {
 	t.Helper()
 	if opens.Source.Masqueraded || isNode(opens.Source) || isNode(opens.Destination) {
 		return // a node and its pods go on with anything

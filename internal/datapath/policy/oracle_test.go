@@ -60,7 +60,7 @@ func TestPolicyOracleInShort(t *testing.T) { askOracle(t, config.Datapath{EBPFRo
 func askOracle(t *testing.T, cfg config.Datapath, want int) {
 	r := testenv.Rand(t)
 	o := newPolicyOracle(t, cfg)
-	var w oracle.World
+	var w oracle.Cluster
 	cases, allowed := 0, 0
 	for i := 0; cases < want; i++ {
 		if i%4 == 0 {
@@ -119,7 +119,7 @@ func newPolicyOracle(tb testing.TB, cfg config.Datapath) *PolicyOracle {
 }
 
 // compare puts the policies of a cluster into force and has so many connections judged. It gives how many are allowed.
-func (o *PolicyOracle) compare(t *testing.T, r *rand.Rand, w oracle.World, connections int) (allowed int) {
+func (o *PolicyOracle) compare(t *testing.T, r *rand.Rand, w oracle.Cluster, connections int) (allowed int) {
 	t.Helper()
 	tables, _ := o.compiler.Compile(w.Snapshot, w.Local())
 	if _, err := o.D.Policies.Sync(tables); err != nil {
@@ -154,8 +154,8 @@ func (o *PolicyOracle) compare(t *testing.T, r *rand.Rand, w oracle.World, conne
 
 func chanceOf(r *rand.Rand) bool { return r.IntN(2) == 0 }
 
-// judge is an oracle.Judge: of a cluster by itself.
-func (o *PolicyOracle) judge(w oracle.World, traffic evaluate.Traffic) (allowed bool, why string, err error) {
+// judge is an oracle.Evaluator: of a cluster by itself.
+func (o *PolicyOracle) judge(w oracle.Cluster, traffic evaluate.Traffic) (allowed bool, why string, err error) {
 	tables, _ := policy.NewCompiler(oracle.Here).Compile(w.Snapshot, w.Local())
 	if _, err := o.D.Policies.Sync(tables); err != nil {
 		return false, "", err
@@ -187,7 +187,7 @@ func (p passage) String() string { return p.program + " at " + p.device }
 
 // path gives the programs that a new connection's first packet meets here. byWire says which way what comes from outside goes,
 // where there are two.
-func (o *PolicyOracle) path(w oracle.World, t evaluate.Traffic, byWire bool) []passage {
+func (o *PolicyOracle) path(w oracle.Cluster, t evaluate.Traffic, byWire bool) []passage {
 	return o.pathOf(w, t, firstPacket(t, o.newClientPort()), byWire)
 }
 
@@ -209,7 +209,7 @@ func (o *PolicyOracle) newClientPort() uint16 {
 }
 
 // pathOf is the same for any packet of who opens the connection.
-func (o *PolicyOracle) pathOf(w oracle.World, t evaluate.Traffic, p fixtures.Packet, byWire bool) []passage {
+func (o *PolicyOracle) pathOf(w oracle.Cluster, t evaluate.Traffic, p fixtures.Packet, byWire bool) []passage {
 	from, to := deviceOf(t.Source.Address), deviceOf(t.Destination.Address)
 	delivered := passage{bpf.ProgToPod, to, "eth0", p.Macs(gatewayOf(to), fwd.MAC{})}
 	switch {
@@ -284,20 +284,20 @@ func (o *PolicyOracle) passes(path []passage) (passed bool, err error) {
 }
 
 // expectDrop notes that a connection is to be counted as dropped.
-func (o *PolicyOracle) expectDrop(w oracle.World, t evaluate.Traffic, path []passage) {
+func (o *PolicyOracle) expectDrop(w oracle.Cluster, t evaluate.Traffic, path []passage) {
 	v := evaluate.Evaluate(w.Snapshot, t)
 	at, j, reason, closed := path[0], v.Egress, bpf.DropReasonDROP_EGRESS_POLICY, bpf.DropReasonDROP_EGRESS_POLICY_PENDING
 	if w.Allows(v.Egress) {
 		at, j, reason, closed = path[len(path)-1], v.Ingress, bpf.DropReasonDROP_INGRESS_POLICY, bpf.DropReasonDROP_INGRESS_POLICY_PENDING
 	}
-	if j.Reason == evaluate.ReasonWrong {
+	if j.Reason == evaluate.ReasonInvalid {
 		reason = closed
 	}
 	o.drop[at.program+" "+flow.DropReason(reason).String()]++
 }
 
 // checkDrops compares the counters.
-func (o *PolicyOracle) checkDrops(t *testing.T, w oracle.World) {
+func (o *PolicyOracle) checkDrops(t *testing.T, w oracle.Cluster) {
 	t.Helper()
 	got := map[string]uint64{}
 	for name, d := range o.Counters(t) {

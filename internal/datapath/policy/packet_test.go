@@ -74,7 +74,7 @@ func TestPolicyEgress(t *testing.T) {
 func TestPolicyClosed(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		p := harness.NewPolicy(t, config.Datapath{EBPFRouting: routing})
-		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: policy.Closed, Egress: policy.Closed}, nil)
+		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: policy.DenyAll, Egress: policy.DenyAll}, nil)
 		harness.Each(func(name string, family int, transport func(fixtures.Packet) fixtures.Packet) {
 			to := func(whom fixtures.Member) harness.Run {
 				return harness.PodSends(transport(fixtures.FromPod().Ip(fixtures.PodA.Addr(family), whom.Addr(family))))

@@ -38,7 +38,7 @@ func TestCloseDoesNotWaitForSync(t *testing.T) {
 		t.Helper()
 		var sets bpf.PolicyPod
 		err := d.Objects.Maps.PolicyPods.Lookup(bpf.AddressOf(added), &sets)
-		if got := err == nil && sets.Ingress == uint32(policy.Closed) && sets.Egress == uint32(policy.Closed); got != want {
+		if got := err == nil && sets.Ingress == uint32(policy.DenyAll) && sets.Egress == uint32(policy.DenyAll); got != want {
 			t.Errorf("%s: closed %t, want %t: %+v, %v", step, got, want, sets, err)
 		}
 		if d.Policies.Knows([]netip.Addr{added}) != want {

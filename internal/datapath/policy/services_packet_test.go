@@ -67,7 +67,7 @@ func TestPolicyBehindService(t *testing.T) {
 		delete(p.Tables.Pods, fixtures.PodA2.V6)
 
 		// The pod itself, and its own node.
-		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: policy.Closed, Egress: policy.Closed}, nil)
+		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: policy.DenyAll, Egress: policy.DenyAll}, nil)
 		backend = harness.End{Member: fixtures.PodA, Port: 8080}.At(family)
 		p.Serve(t, frontend, 0, backend)
 		pod = harness.End{Member: fixtures.PodA, Port: 40003}.At(family)

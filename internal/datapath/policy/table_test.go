@@ -211,7 +211,7 @@ func TestPoliciesResized(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[netip.Addr]policy.Sets{
-		fixtures.PodA.V4: {Ingress: policy.Closed}, fixtures.PodA.V6: {Ingress: policy.Closed}, fixtures.PodA2.V4: {Egress: policy.Closed},
+		fixtures.PodA.V4: {Ingress: policy.DenyAll}, fixtures.PodA.V6: {Ingress: policy.DenyAll}, fixtures.PodA2.V4: {Egress: policy.DenyAll},
 	}
 	if diff := cmp.Diff(want, got.Pods, compareTables); diff != "" {
 		t.Errorf("pods (-wanted +kernel):\n%s", diff)
@@ -318,10 +318,10 @@ func TestPoliciesFull(t *testing.T) {
 				var pods []netip.Addr
 				for a, sets := range want {
 					if slices.Contains(c.sets, sets.Ingress) {
-						sets.Ingress = policy.Closed
+						sets.Ingress = policy.DenyAll
 					}
 					if slices.Contains(c.sets, sets.Egress) {
-						sets.Egress = policy.Closed
+						sets.Egress = policy.DenyAll
 					}
 					if want[a] != sets {
 						pods = append(pods, a)

@@ -13,7 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/neigh"
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/sysctl"
 )
 
 // prepareXDP lets programs be run as if packets came from this device, which needs a receive queue that is ready for
@@ -37,7 +39,7 @@ func prepareXDP(name, peer string) error {
 	if _, err := link.AttachXDP(link.XDPOptions{Program: pass, Interface: dev.Attrs().Index, Flags: link.XDPDriverMode}); err != nil {
 		return fmt.Errorf("prepare %s for XDP: %w", name, err)
 	}
-	if _, err := device.EnableForwarding(name, true, true); err != nil {
+	if _, err := sysctl.EnableForwarding(name, true, true); err != nil {
 		return err
 	}
 	for _, via := range []netip.Addr{fixtures.Addr("172.30.0.9"), fixtures.Addr("fd00:172:30::9")} {
@@ -49,8 +51,8 @@ func prepareXDP(name, peer string) error {
 		if via.Is6() {
 			address.Flags = unix.IFA_F_NODAD
 		}
-		if err := errors.Join(netlink.AddrAdd(dev, address), device.SetNeighbour(dev.Attrs().Index, via, fixtures.Router[:]),
-			device.AddRoute(device.Route{Prefix: all, Via: via, Device: dev.Attrs().Index})); err != nil {
+		if err := errors.Join(netlink.AddrAdd(dev, address), neigh.SetPermanent(dev.Attrs().Index, via, fixtures.Router[:]),
+			route.Add(route.Route{Prefix: all, Via: via, Device: dev.Attrs().Index})); err != nil {
 			return fmt.Errorf("prepare routes: %w", err)
 		}
 	}

@@ -22,6 +22,10 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/neigh"
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/sysctl"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
@@ -60,7 +64,7 @@ type Pod struct {
 	Netns
 	fixtures.Member
 	Node *Node
-	Pair device.Pair
+	Pair device.PodDevice
 	id   string
 	// namespace is Endpoint.Namespace.
 	namespace int
@@ -83,7 +87,7 @@ func NewNetns(tb testing.TB) Netns {
 		}
 		// Link-local addresses work at once: neighbours would not answer while they are tentative.
 		for _, conf := range []string{"all", "default"} {
-			if _, err = device.SetSysctl("net/ipv6/conf/"+conf+"/accept_dad", "0"); err != nil {
+			if _, err = sysctl.Set("net/ipv6/conf/"+conf+"/accept_dad", "0"); err != nil {
 				return
 			}
 		}
@@ -214,8 +218,8 @@ func newWorld(tb testing.TB, sw Netns) *Netns {
 			return err
 		}
 		return errors.Join(
-			device.AddRoute(device.Route{Prefix: fixtures.Prefix("10.1.1.0/24"), Via: fixtures.NodeA.V4, Device: up.Index}),
-			device.AddRoute(device.Route{Prefix: fixtures.Prefix("fd00:1:1::/64"), Via: fixtures.NodeA.V6, Device: up.Index}))
+			route.Add(route.Route{Prefix: fixtures.Prefix("10.1.1.0/24"), Via: fixtures.NodeA.V4, Device: up.Index}),
+			route.Add(route.Route{Prefix: fixtures.Prefix("fd00:1:1::/64"), Via: fixtures.NodeA.V6, Device: up.Index}))
 	})
 	return &w
 }
@@ -227,17 +231,17 @@ func newNode(tb testing.TB, sw Netns, m fixtures.Member, o Options) *Node {
 		if n.Uplink, err = n.plug(sw, m.Mac, m.V4.String()+"/24", m.V6.String()+"/64"); err != nil {
 			return err
 		}
-		if _, err := device.EnableForwarding("eth0", true, true); err != nil {
+		if _, err := sysctl.EnableForwarding("eth0", true, true); err != nil {
 			return err
 		}
 		if o.Strict {
-			if _, err := device.SetSysctl("net/ipv4/conf/all/rp_filter", "1"); err != nil {
+			if _, err := sysctl.Set("net/ipv4/conf/all/rp_filter", "1"); err != nil {
 				return err
 			}
 		}
 		return errors.Join(
-			device.AddRoute(device.Route{Prefix: fixtures.Prefix("0.0.0.0/0"), Via: fixtures.Addr("172.30.0.9"), Device: n.Uplink.Index}),
-			device.AddRoute(device.Route{Prefix: fixtures.Prefix("::/0"), Via: fixtures.Addr("fd00:172:30::9"), Device: n.Uplink.Index}))
+			route.Add(route.Route{Prefix: fixtures.Prefix("0.0.0.0/0"), Via: fixtures.Addr("172.30.0.9"), Device: n.Uplink.Index}),
+			route.Add(route.Route{Prefix: fixtures.Prefix("::/0"), Via: fixtures.Addr("fd00:172:30::9"), Device: n.Uplink.Index}))
 	})
 	for _, a := range []netip.Addr{m.V4, m.V6} {
 		n.Routes[netip.PrefixFrom(a, a.BitLen())] = fwd.Route{Kind: fwd.RouteCluster}
@@ -276,7 +280,7 @@ func (n *Node) connect(tb testing.TB, other *Node, far fixtures.Member, o Option
 		n.Routes[pods] = r
 		n.Routes[netip.PrefixFrom(via, via.BitLen())] = r
 		n.Do(tb, func() error {
-			return device.AddRoute(device.Route{Prefix: pods, Via: via, Device: n.Uplink.Index, MTU: o.RemoteMTU})
+			return route.Add(route.Route{Prefix: pods, Via: via, Device: n.Uplink.Index, MTU: o.RemoteMTU})
 		})
 	}
 }
@@ -298,25 +302,25 @@ func (p *Pod) PlugIn(tb testing.TB) {
 	tb.Helper()
 	gateways := []netip.Addr{fixtures.Addr("169.254.1.1"), fixtures.Addr("fe80::1")}
 	p.Node.Do(tb, func() (err error) {
-		if p.Pair, err = device.CreatePair(device.PairSpec{ContainerID: p.id, IfName: "eth0", Netns: p.Path(), MTU: 1500}); err != nil {
+		if p.Pair, err = device.Pods.Create(device.PodSpec{ContainerID: p.id, IfName: "eth0", Netns: p.Path(), MTU: 1500}); err != nil {
 			return err
 		}
-		host, ok, err := device.FindHost(p.Pair.HostName)
+		host, ok, err := device.Pods.HostEnd(p.Pair.HostName)
 		if err != nil || !ok {
 			return fmt.Errorf("find device of %s: %v, %w", p.id, ok, err)
 		}
 		p.namespace = host.Namespace + 1
 		copy(p.Mac[:], p.Pair.PodMAC)
 		copy(p.Gateway[:], p.Pair.HostMAC)
-		if err := device.ConfigurePod(p.Path(), "eth0", device.PodConfig{
+		if err := device.Pods.Configure(p.Path(), "eth0", device.PodConfig{
 			MTU: 1500, Gateways: gateways, HostMAC: p.Pair.HostMAC,
 			Addresses: []netip.Prefix{netip.PrefixFrom(p.V4, 32), netip.PrefixFrom(p.V6, 128)},
 		}); err != nil {
 			return err
 		}
 		for _, a := range []netip.Addr{p.V4, p.V6} {
-			if err := errors.Join(device.SetNeighbour(p.Pair.HostIndex, a, p.Pair.PodMAC),
-				device.AddRoute(device.Route{Prefix: netip.PrefixFrom(a, a.BitLen()), Device: p.Pair.HostIndex})); err != nil {
+			if err := errors.Join(neigh.SetPermanent(p.Pair.HostIndex, a, p.Pair.PodMAC),
+				route.Add(route.Route{Prefix: netip.PrefixFrom(a, a.BitLen()), Device: p.Pair.HostIndex})); err != nil {
 				return err
 			}
 		}
@@ -373,7 +377,7 @@ func (n *Node) Start(tb testing.TB, legacy bool) {
 			return err
 		}
 		if n.TunnelIndex != 0 {
-			if err := n.D.AttachTunnel(device.TunnelName, n.TunnelIndex); err != nil {
+			if err := n.D.AttachTunnel(vxlan.Name, n.TunnelIndex); err != nil {
 				return err
 			}
 		}

@@ -9,7 +9,8 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
 // ProgramsOn gives the ids of the programs at ingress and egress of a device, as the kernel has them: tcx links, or
@@ -58,11 +59,11 @@ func (n *Node) End(ipv6 bool) netip.Addr {
 func (n *Node) tunnel(tb testing.TB, other *Node, far fixtures.Member, o Options) {
 	tb.Helper()
 	end := other.End(o.TunnelIPv6)
-	mtu := 1500 - device.TunnelOverhead(end)
+	mtu := 1500 - vxlan.Overhead(end)
 	n.Do(tb, func() (err error) {
-		spec := device.TunnelSpec{Port: fixtures.VxlanPort, MTU: mtu, Addresses: []netip.Addr{n.V4, n.V6}}
+		spec := vxlan.Spec{Port: fixtures.VxlanPort, MTU: mtu, Addresses: []netip.Addr{n.V4, n.V6}}
 		// The programs follow in start, as when an agent adopts a device.
-		if n.TunnelIndex, _, err = device.SyncTunnel(spec, func(int) error { return nil }); err != nil {
+		if n.TunnelIndex, _, err = vxlan.Sync(spec, func(int) error { return nil }); err != nil {
 			return err
 		}
 		var sources []netip.Prefix
@@ -70,15 +71,15 @@ func (n *Node) tunnel(tb testing.TB, other *Node, far fixtures.Member, o Options
 			pods, address := RangeOf(far.Addr(family)), netip.PrefixFrom(other.Addr(family), other.Addr(family).BitLen())
 			n.Routes[pods] = fixtures.TunnelRoute(n.TunnelIndex, end, mtu)
 			n.Routes[address] = n.Routes[pods]
-			toPods, toNode := device.TunnelRoute(pods, n.TunnelIndex, mtu), device.TunnelRoute(address, n.TunnelIndex, mtu)
+			toPods, toNode := vxlan.Route(pods, n.TunnelIndex, mtu), vxlan.Route(address, n.TunnelIndex, mtu)
 			toPods.Source = n.Addr(family)
-			toNode.Table = device.TunnelTable
-			if err := errors.Join(device.AddRoute(toPods), device.AddRoute(toNode)); err != nil {
+			toNode.Table = route.TunnelTable
+			if err := errors.Join(route.Add(toPods), route.Add(toNode)); err != nil {
 				return err
 			}
 			sources = append(sources, RangeOf(n.pods[0].Addr(family)))
 		}
-		_, err = device.SyncRules(sources)
+		_, err = route.SyncTunnelRules(sources)
 		return err
 	})
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 	"github.com/beeline-cni/beeline/internal/datapath/load"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
 // The datapath of a network that was used is on no device any more, and empty for the next network, which attaches it as its own.
 func TestSpareNetworksAreEmpty(t *testing.T) {
 	for _, legacy := range harness.AttachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
-			o := Options{Cfg: config.Datapath{EBPFRouting: true, Masquerade: true, NATPorts: device.PortSpan{First: 50000, Last: 60000}}, Legacy: legacy}
+			o := Options{Cfg: config.Datapath{EBPFRouting: true, Masquerade: true, NATPorts: localport.Range{First: 50000, Last: 60000}}, Legacy: legacy}
 			var first *Network
 			t.Run("used", func(t *testing.T) {
 				first = NewNetwork(t, o)

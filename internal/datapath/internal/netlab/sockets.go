@@ -21,7 +21,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/sock"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
@@ -61,7 +61,7 @@ func NewSockets(tb testing.TB, node bool) *Sockets {
 			}
 		}
 		if node {
-			r.Cfg.HostNetns, err = device.NamespaceCookie()
+			r.Cfg.HostNetns, err = sock.NetnsCookie()
 		}
 		return err
 	})
@@ -210,8 +210,8 @@ func PortOf(frontend netip.AddrPort, protocol cluster.Protocol, backends ...neti
 		Entries: []service.Entry{{
 			Frontend: service.Frontend{Address: frontend.Addr(), Port: frontend.Port(), Protocol: protocol},
 			Kind:     service.KindClusterIP,
-			Internal:   inside,
-			External:  service.Backends{Without: service.Pass},
+			Internal: inside,
+			External: service.Backends{Without: service.Pass},
 		}},
 	}
 }
