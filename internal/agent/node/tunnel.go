@@ -7,7 +7,6 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
-	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
@@ -138,8 +137,7 @@ func (d *Desired) addTunnelled(n cluster.Node, ipv4 bool, own cluster.Node, f Fa
 		}
 		d.Routes[HostPrefix(a)] = route
 		// For pods only: the node itself reaches this address, which may be the tunnel's end, by the uplink.
-		forPods := vxlan.Route(HostPrefix(a), f.Tunnel.Index, mtu)
-		forPods.Table = route.TunnelTable
+		forPods := vxlan.PodRoute(HostPrefix(a), f.Tunnel.Index, mtu)
 		d.KernelRoutes = append(d.KernelRoutes, forPods)
 		d.TunnelRules = true
 	}

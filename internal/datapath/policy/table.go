@@ -61,7 +61,7 @@ type Table struct {
 type identityTable = policyTable[netip.Addr, policy.Identity, bpf.Address, uint32]
 
 // closed is what holds for a pod of which it is not known what governs it.
-var closed = policy.Sets{Ingress: policy.Closed, Egress: policy.Closed}
+var closed = policy.Sets{Ingress: policy.DenyAll, Egress: policy.DenyAll}
 
 // Sync puts tables into force and nothing else, and says how many entries it touched. While it runs, what is judged is what the old
 // tables or the new ones say; for a moment it may be that less is allowed, but never more than one of them does. Two cases are left out: of
@@ -210,10 +210,10 @@ func (p *Table) podsFor(pods map[netip.Addr]policy.Sets) map[netip.Addr]policy.S
 // whole closes the directions whose set the last Sync could not write all of.
 func (p *Table) whole(sets policy.Sets) policy.Sets {
 	if p.unfinished[sets.Ingress] {
-		sets.Ingress = policy.Closed
+		sets.Ingress = policy.DenyAll
 	}
 	if p.unfinished[sets.Egress] {
-		sets.Egress = policy.Closed
+		sets.Egress = policy.DenyAll
 	}
 	return sets
 }
@@ -291,8 +291,8 @@ func (p *Table) Release(addresses []netip.Addr) error {
 // pods here, and what the one forbade until now the other may forbid from now on. So directions that become isolated, or closed, are so
 // before any other changes, and those that are isolated or closed no more stay so until all others have changed.
 func podSteps(now, then map[netip.Addr]policy.Sets) []map[netip.Addr]policy.Sets {
-	closes := func(now, then policy.Set) bool { return now == policy.NotIsolated || then == policy.Closed }
-	opens := func(now, then policy.Set) bool { return then == policy.NotIsolated || now == policy.Closed }
+	closes := func(now, then policy.Set) bool { return now == policy.NotIsolated || then == policy.DenyAll }
+	opens := func(now, then policy.Set) bool { return then == policy.NotIsolated || now == policy.DenyAll }
 	closed := func(now, then policy.Set) policy.Set {
 		if closes(now, then) {
 			return then
