@@ -6,7 +6,7 @@ import (
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath/kernel"
-	"github.com/beeline-cni/beeline/internal/device/kernel"
+	"github.com/beeline-cni/beeline/internal/device/kernelprobe"
 )
 
 // paths are the modes that the configuration leaves open or the kernel does not support. They are chosen
@@ -37,7 +37,7 @@ func choosePaths(config Config) (paths, error) {
 	if w.routing != node.RoutingEBPF || w.services != lb.ModeKubeProxy {
 		return w, nil
 	}
-	if err := kernel.LoadConntrack(); err != nil {
+	if err := kernelprobe.LoadConntrack(); err != nil {
 		return w, err
 	}
 	have, err := kernel.HaveConntrack()

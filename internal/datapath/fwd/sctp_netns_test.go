@@ -141,7 +141,7 @@ func serveSCTPPort(n *netlab.Node, tb testing.TB, clusterIP netip.Addr, backends
 	for _, frontend := range []netip.Addr{clusterIP, own} {
 		p.Entries = append(p.Entries, service.Entry{
 			Frontend: service.Frontend{Address: frontend, Port: fixtures.WorldPort, Protocol: cluster.SCTP},
-			Kind:     service.KindNodePort, Inside: b, Outside: b, DSR: n.Cfg.DSR && frontend == own,
+			Kind:     service.KindNodePort, Internal: b, External: b, DSR: n.Cfg.DSR && frontend == own,
 		})
 	}
 	if err := n.D.Services.Apply([]service.Port{p}, nil); err != nil {

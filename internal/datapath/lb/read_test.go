@@ -23,7 +23,7 @@ func TestServicesBackends(t *testing.T) {
 	for _, b := range got {
 		has[b] = true
 	}
-	at := web.Entries[0].Inside.Addresses[0]
+	at := web.Entries[0].Internal.Addresses[0]
 	if err != nil || len(got) != 2 || !has[service.Backend{Address: at, Protocol: cluster.TCP}] || !has[service.Backend{Address: at, Protocol: cluster.UDP}] {
 		t.Errorf("got %v, %v", got, err)
 	}

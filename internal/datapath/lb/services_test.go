@@ -25,7 +25,7 @@ func TestServicesRoundTrip(t *testing.T) {
 	sticky.Entries[0].Affinity = 3 * time.Hour
 	empty := fixtures.PortNamed("empty", nil, "[fd00:96::3]:443")
 	dropping := fixtures.PortNamed("dropping", nil, "10.96.0.4:443")
-	dropping.Entries[0].Inside.Without = service.Drop
+	dropping.Entries[0].Internal.Without = service.Drop
 	guarded := fixtures.NodePort(fixtures.PortNamed("guarded", fixtures.Addrs(t, "10.1.1.3:443"), "203.0.113.1:443"))
 	guarded.Entries[0].Sources = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}
 	guarded.Entries[0].DSR = true

@@ -53,7 +53,7 @@ func TestSocketWithoutLocalBackend(t *testing.T) {
 			r := netlab.NewSockets(t, node)
 			ports := netlab.BothOf(netlab.Web4)
 			for i := range ports {
-				ports[i].Entries[0].Inside.Without = service.Drop
+				ports[i].Entries[0].Internal.Without = service.Drop
 			}
 			r.Sync(t, ports)
 			want := unix.ENETUNREACH // the address as it is, which has no route here
@@ -80,8 +80,8 @@ func TestSocketPassed(t *testing.T) {
 	r := netlab.NewSockets(t, true)
 	r.ServeAll(t)
 	p := netlab.PortOf(netlab.Web4, cluster.TCP)
-	p.Entries[0].Inside.Without = service.Pass
-	p.Entries[0].Outside = service.Backends{Addresses: []netip.AddrPort{netip.AddrPortFrom(netlab.Backends4[0], netlab.BackendPort)}}
+	p.Entries[0].Internal.Without = service.Pass
+	p.Entries[0].External = service.Backends{Addresses: []netip.AddrPort{netip.AddrPortFrom(netlab.Backends4[0], netlab.BackendPort)}}
 	r.Sync(t, []service.Port{p})
 	if err := r.Socket(t, false, unix.SOCK_STREAM).Connect(netlab.Web4); !errors.Is(err, unix.ENETUNREACH) {
 		t.Errorf("connect: %v", err)
@@ -257,7 +257,7 @@ func TestSocketSendsToMany(t *testing.T) {
 		r.ServeName(t, netip.AddrPortFrom(netlab.Backends4[1], uint16(2000+i)))
 		p := netlab.PortOf(to, cluster.UDP)
 		for _, b := range netlab.Backends4[:2] {
-			p.Entries[0].Inside.Addresses = append(p.Entries[0].Inside.Addresses, netip.AddrPortFrom(b, uint16(2000+i)))
+			p.Entries[0].Internal.Addresses = append(p.Entries[0].Internal.Addresses, netip.AddrPortFrom(b, uint16(2000+i)))
 		}
 		ports = append(ports, []service.Port{p})
 	}

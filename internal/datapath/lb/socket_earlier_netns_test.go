@@ -47,7 +47,7 @@ func TestSocketSendAmongOthers(t *testing.T) {
 	for i := range busy {
 		busy[i] = netip.AddrPortFrom(netlab.Dns4.Addr(), uint16(1000+i))
 		p := netlab.PortOf(busy[i], cluster.UDP)
-		p.Entries[0].Inside.Addresses = []netip.AddrPort{nobody}
+		p.Entries[0].Internal.Addresses = []netip.AddrPort{nobody}
 		ports = append(ports, p)
 	}
 	r.Sync(t, netlab.BothOf(netlab.Web4, netlab.Backends4[:2]...), netlab.BothOf(netlab.Dns4, netlab.Backends4[2]), ports)
@@ -95,7 +95,7 @@ func manyServices(r *netlab.Sockets, tb testing.TB, n int) (all []netip.AddrPort
 		backend := netip.AddrPortFrom(netlab.Backends4[i%len(netlab.Backends4)], uint16(2000+i))
 		r.ServeName(tb, backend)
 		p := netlab.PortOf(to, cluster.UDP)
-		p.Entries[0].Inside.Addresses = []netip.AddrPort{backend}
+		p.Entries[0].Internal.Addresses = []netip.AddrPort{backend}
 		ports = append(ports, []service.Port{p})
 		all = append(all, to)
 		serviceOf[backend.String()] = to

@@ -309,7 +309,7 @@ func (p *Pod) PlugIn(tb testing.TB) {
 		if err != nil || !ok {
 			return fmt.Errorf("find device of %s: %v, %w", p.id, ok, err)
 		}
-		p.namespace = host.Namespace + 1
+		p.namespace = host.NetnsID + 1
 		copy(p.Mac[:], p.Pair.PodMAC)
 		copy(p.Gateway[:], p.Pair.HostMAC)
 		if err := device.Pods.Configure(p.Path(), "eth0", device.PodConfig{

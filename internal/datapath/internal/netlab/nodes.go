@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/device/clsact"
 	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
@@ -20,7 +21,7 @@ func (n *Node) ProgramsOn(t *testing.T, ifindex int) []ebpf.ProgramID {
 	var all []ebpf.ProgramID
 	n.Do(t, func() error {
 		if !n.D.Objects.Tcx {
-			filters, err := device.Filters(ifindex)
+			filters, err := clsact.List(ifindex)
 			for _, f := range filters {
 				all = append(all, ebpf.ProgramID(f.ProgramID))
 			}

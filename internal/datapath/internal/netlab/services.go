@@ -27,7 +27,7 @@ func (n *Node) Serve(t *testing.T, frontend, backend netip.Addr) {
 			Name: service.PortName{Service: cluster.Key{Namespace: "default", Name: "late"}, Number: uint16(1 + i), Protocol: protocol},
 			Entries: []service.Entry{{
 				Frontend: service.Frontend{Address: frontend, Port: fixtures.WorldPort, Protocol: protocol},
-				Kind:     service.KindClusterIP, Inside: b, Outside: b,
+				Kind:     service.KindClusterIP, Internal: b, External: b,
 			}},
 		})
 	}
@@ -93,7 +93,7 @@ func (n *Node) ServeNodePort(tb testing.TB, dsr bool, backends ...*Pod) {
 			}
 			p.Entries = append(p.Entries, service.Entry{
 				Frontend: service.Frontend{Address: n.Addr(family), Port: fixtures.WorldPort, Protocol: protocol},
-				Kind:     service.KindNodePort, Inside: b, Outside: b, DSR: dsr,
+				Kind:     service.KindNodePort, Internal: b, External: b, DSR: dsr,
 			})
 		}
 		ports = append(ports, p)

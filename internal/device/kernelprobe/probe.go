@@ -1,5 +1,5 @@
-// Package kernel finds out what this kernel has.
-package kernel
+// Package kernelprobe finds out what this kernel has.
+package kernelprobe
 
 import (
 	"errors"
