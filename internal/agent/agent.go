@@ -32,7 +32,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/datapath/kernel"
 	"github.com/beeline-cni/beeline/internal/datapath/table"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/monitor"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/install"
 	"github.com/beeline-cni/beeline/internal/ipam"
 )
@@ -111,8 +112,8 @@ type Agent struct {
 	// socketsAttached says that sockets have them, or are to have none.
 	socketsAttached bool
 	// uplink leads to the other nodes; uplinks are all devices to the world, that one first.
-	uplink  *device.Uplink
-	uplinks []device.Uplink
+	uplink  *netdev.Uplink
+	uplinks []netdev.Uplink
 	// own is this node: what the cluster tells of it, or else what the datapath still knows.
 	own     cluster.Node
 	current node.Desired
@@ -161,7 +162,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	changes, err := device.Monitor(ctx, log)
+	changes, err := monitor.Watch(ctx, log)
 	if err != nil {
 		return fmt.Errorf("follow the kernel's network state: %w", err)
 	}
@@ -308,7 +309,7 @@ func lock(stateDir string) (unlock func(), err error) {
 }
 
 // run reconciles whenever something changed, and at intervals without a reason.
-func (a *Agent) run(ctx context.Context, snapshots *handover, changes <-chan device.Change, uninstalled <-chan struct{}) error {
+func (a *Agent) run(ctx context.Context, snapshots *handover, changes <-chan monitor.Change, uninstalled <-chan struct{}) error {
 	var took time.Duration
 	reconcile := func() {
 		begin := time.Now()
@@ -345,7 +346,7 @@ func (a *Agent) run(ctx context.Context, snapshots *handover, changes <-chan dev
 		}
 		a.applied(s)
 	})
-	go forward(ctx, events, changes, func(c device.Change) {
+	go forward(ctx, events, changes, func(c monitor.Change) {
 		if c.Node || len(c.GoneHostEnds) > 0 && a.misses(c.GoneHostEnds) {
 			later()
 		} else {

@@ -2,11 +2,11 @@ package status
 
 import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/kernelprobe"
 )
 
 // optionalFeatures are what a kernel may lack, in the order of `beeline status`. Name is that of
-// device.ProbeKinds, where the probe is done there.
+// kernelprobe.Kinds, where the probe is done there.
 var optionalFeatures = []agentapi.Feature{
 	{Name: "tcx", Gives: "programs are replaced by one atomic update and ordered beside those of others", Needs: "Linux 6.6", Instead: "filters of the clsact qdisc"},
 	{Name: "netkit", Gives: "pod devices without a pass through the backlog on the way out (not used yet)", Needs: "Linux 6.7, CONFIG_NETKIT", Instead: "veth"},
@@ -22,7 +22,7 @@ var optionalFeatures = []agentapi.Feature{
 
 // ProbeFeatures probes the kernel once. A probe that fails counts as missing: it never stops the agent.
 func ProbeFeatures(tcx bool) []agentapi.Feature {
-	kinds := device.ProbeKinds()
+	kinds := kernelprobe.Kinds()
 	features := make([]agentapi.Feature, 0, len(optionalFeatures))
 	for _, f := range optionalFeatures {
 		err, probed := kinds[f.Name]
