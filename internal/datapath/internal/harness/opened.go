@@ -38,8 +38,13 @@ func assemble(o *load.Objects) (*Opened, error) {
 
 // Unload takes the programs off everything, removes the pins and closes the datapath.
 func Unload(d *Opened) error {
-	_, err := d.Remove()
-	return errors.Join(err, d.Close())
+	attached, err := d.Attachments()
+	errs := []error{err}
+	for _, a := range attached {
+		errs = append(errs, d.Detach(a.Device)) // also where this datapath attaches otherwise than the one before it
+	}
+	_, err = d.Remove()
+	return errors.Join(append(errs, err, d.Close())...)
 }
 
 // OpenTables is what Open does with maps, without loading programs.
