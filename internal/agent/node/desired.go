@@ -116,7 +116,7 @@ func Desire(f Facts) Desired {
 	if !known || f.Unknown {
 		d.Problem("node %q is not among the %d Node objects", f.Config.NodeName, len(f.Snapshot.Nodes)-f.Recovered)
 	} else if len(own.PodCIDRs) == 0 {
-		d.Problem("node %q has no spec.PodCIDRs", f.Config.NodeName)
+		d.Problem("node %q has no spec.podCIDRs", f.Config.NodeName)
 	}
 	if f.Recovered > 0 {
 		d.Problem("Node objects are missing: %d nodes are recovered from the datapath and stay connected", f.Recovered)
