@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/netlab"
 )
 
-// asks sends an echo request and gives what waits for the reply, which must come from whom it was sent to.
+// asks sends an echo request and returns a function that waits for the reply, which must come from its destination.
 func asks(p netlab.Netns, tb testing.TB, from, to netip.Addr, identifier uint16, say string) func() error {
 	tb.Helper()
 	c := p.ListenICMP(tb, from)
@@ -38,8 +38,8 @@ func asks(p netlab.Netns, tb testing.TB, from, to netip.Addr, identifier uint16,
 	}
 }
 
-// A pod and a host of the world ask each other at the same time with the same identifier, within and outside of the
-// ports that masquerading gives: both are answered, each by whom it has asked.
+// A pod and an external host ping each other at the same time with the same identifier, inside and outside the NAT
+// port range: both get their replies.
 func TestEchoesCross(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		t.Run(fmt.Sprintf("ebpf=%t", routing), func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestEchoesCross(t *testing.T) {
 			for _, family := range fixtures.Families {
 				pod, host := n.A1.Addr(family), n.WorldOnSwitch(family)
 				for _, identifier := range []uint16{7, 50000} {
-					// Either may be first, and both go on.
+					// Either may be first, and both continue.
 					for i, first := range []bool{true, false, true} {
 						say := fmt.Sprintf("%d of %d", i, identifier)
 						var waits []func() error
@@ -55,7 +55,7 @@ func TestEchoesCross(t *testing.T) {
 							if podAsks {
 								waits = append(waits, asks(n.A1.Netns, t, pod, host, identifier, "the pod's "+say))
 							} else {
-								waits = append(waits, asks(*n.World, t, host, pod, identifier, "the world's "+say))
+								waits = append(waits, asks(*n.World, t, host, pod, identifier, "the external host's "+say))
 							}
 						}
 						for j, wait := range waits {

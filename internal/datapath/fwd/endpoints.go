@@ -21,14 +21,14 @@ type Endpoint struct {
 	Interface int
 	PodMAC    MAC
 	HostMAC   MAC
-	// ThroughStack leaves what the pod sends and receives to the host's stack, with eBPF routing too.
+	// ThroughStack leaves the pod's packets to the host's kernel stack, also with eBPF routing.
 	ThroughStack bool
-	// Namespace is the id that the host's network namespace has for the pod's (IFLA_LINK_NETNSID), plus 1: policies ask its TCP sockets who has
-	// opened a connection. 0 where it is not known.
+	// Namespace is the pod's netns id in the host's network namespace (IFLA_LINK_NETNSID), plus 1: policy code looks
+	// up TCP sockets there. 0: unknown.
 	Namespace int
 }
 
-// NamespaceMax is the largest Endpoint.Namespace that the datapath can hold. The kernel gives out the smallest id that is free.
+// NamespaceMax is the largest Endpoint.Namespace of the datapath. The kernel assigns the lowest free id.
 const NamespaceMax = math.MaxUint16
 
 // Endpoints is the table of the addresses of this node's pods. The agent is its only writer.
@@ -37,10 +37,10 @@ type Endpoints struct {
 	generation *table.Generation
 }
 
-// NewEndpoints gives the table its map.
+// NewEndpoints returns the table on its map.
 func NewEndpoints(m *bpf.Maps, g *table.Generation) Endpoints { return Endpoints{m.Endpoints, g} }
 
-// Set makes an address reachable at its pod.
+// Set adds or replaces the endpoint of an address.
 func (t Endpoints) Set(a netip.Addr, e Endpoint) error {
 	if err := t.put(a, e); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (t Endpoints) put(a netip.Addr, e Endpoint) error {
 	return nil
 }
 
-// Delete removes an address; it is no error when the address is not there.
+// Delete removes an address. A missing address is no error.
 func (t Endpoints) Delete(a netip.Addr) error {
 	if err := t.remove(a); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (t Endpoints) remove(a netip.Addr) error {
 	return nil
 }
 
-// All gives the table.
+// All returns the table.
 func (t Endpoints) All() (map[netip.Addr]Endpoint, error) {
 	all := map[netip.Addr]Endpoint{}
 	var key bpf.Address
@@ -88,7 +88,7 @@ func (t Endpoints) All() (map[netip.Addr]Endpoint, error) {
 	return all, nil
 }
 
-// Sync makes the table hold want and nothing else, touching only what differs, and says how many entries it touched.
+// Sync makes the table equal to want, writing only differences, and returns how many entries it changed.
 func (t Endpoints) Sync(want map[netip.Addr]Endpoint) (int, error) {
 	have, err := t.All()
 	if err != nil {

@@ -222,7 +222,7 @@ func TestTruncated(t *testing.T) {
 	n.A1.Send(t, "eth0", frames...)
 	n.AwaitDropped(t, n.A, map[string]uint64{"from_pod truncated": uint64(len(frames))})
 
-	// The same from the wire and for a pod: the stack's to judge, and no harm to what follows.
+	// The same from the wire and for a pod: the kernel stack handles it, and later packets are unaffected.
 	for _, f := range frames {
 		copy(f, append(n.A.Mac[:], fixtures.Router[:]...))
 	}

@@ -32,7 +32,7 @@ func TestFromPodRoutes(t *testing.T) {
 			harness.Wired(name+" to another node", to(fixtures.NodeB)),
 			harness.Passes(name+" to a pod behind a router", harness.PodSends(to(fixtures.PodFar))),
 			harness.Passes(name+" to its own node", harness.PodSends(to(fixtures.NodeA))),
-			harness.Passes(name+" to the world", harness.PodSends(to(fixtures.External))),
+			harness.Passes(name+" to an external host", harness.PodSends(to(fixtures.External))),
 		)
 		for _, dst := range []struct {
 			name string
@@ -73,7 +73,7 @@ func TestFromPodWithoutMasquerading(t *testing.T) {
 		cases = append(cases,
 			harness.Delivered(name+" to a pod here", harness.PodSends(transport(p.Ip(fixtures.PodA.Addr(family), fixtures.PodA2.Addr(family)))), transport(p.Ip(fixtures.PodA.Addr(family), fixtures.PodA2.Addr(family))), fixtures.PodA2),
 			harness.Wired(name+" to a pod on another node", transport(p.Ip(fixtures.PodA.Addr(family), fixtures.PodB.Addr(family)))),
-			harness.Passes(name+" to the world", harness.PodSends(transport(p.Ip(fixtures.PodA.Addr(family), fixtures.External.Addr(family))))),
+			harness.Passes(name+" to an external host", harness.PodSends(transport(p.Ip(fixtures.PodA.Addr(family), fixtures.External.Addr(family))))),
 		)
 	})
 	harness.New(t, config.Datapath{EBPFRouting: true}).Check(t, cases)
@@ -198,8 +198,8 @@ func TestFromPodSources(t *testing.T) {
 		harness.Drops("a pod address that no pod has", udp(fixtures.NoPod.V4, fixtures.PodB.V4), spoofed),
 		harness.Drops("its own node, IPv4", udp(fixtures.NodeA.V4, fixtures.PodB.V4), spoofed),
 		harness.Drops("its own node, IPv6", udp(fixtures.NodeA.V6, fixtures.PodB.V6), spoofed),
-		harness.Drops("the world, IPv4", udp(fixtures.External.V4, fixtures.PodB.V4), spoofed),
-		harness.Drops("the world, IPv6", udp(fixtures.External.V6, fixtures.PodB.V6), spoofed),
+		harness.Drops("an external host, IPv4", udp(fixtures.External.V4, fixtures.PodB.V4), spoofed),
+		harness.Drops("an external host, IPv6", udp(fixtures.External.V6, fixtures.PodB.V6), spoofed),
 		harness.Drops("loopback, IPv4", udp(fixtures.Addr("127.0.0.1"), fixtures.NodeA.V4), spoofed),
 		harness.Drops("loopback, IPv6", udp(fixtures.Addr("::1"), fixtures.NodeA.V6), spoofed),
 		harness.Drops("0.0.0.0 (a pod needs no DHCP)", udp(fixtures.Addr("0.0.0.0"), fixtures.Addr("255.255.255.255")), spoofed),
@@ -222,10 +222,10 @@ func TestFromPodSources(t *testing.T) {
 		harness.Drops("the last address before link-local", icmp(fixtures.Addr("fe7f:ffff::1"), allNodes, solicitation), spoofed),
 		harness.Drops("link-local to a pod here", udp(linkLocal, fixtures.PodA2.V6), spoofed),
 		harness.Drops("link-local to a pod on another node", udp(linkLocal, fixtures.PodB.V6), spoofed),
-		harness.Drops("link-local to the world", udp(linkLocal, fixtures.External.V6), spoofed),
+		harness.Drops("link-local to an external host", udp(linkLocal, fixtures.External.V6), spoofed),
 		harness.Drops("unspecified to a pod here", udp(fixtures.Addr("::"), fixtures.PodA2.V6), spoofed),
-		harness.Drops("unspecified to the world", udp(fixtures.Addr("::"), fixtures.External.V6), spoofed),
-		harness.Drops("multicast to the world", udp(fixtures.Addr("ff02::1"), fixtures.External.V6), spoofed),
+		harness.Drops("unspecified to an external host", udp(fixtures.Addr("::"), fixtures.External.V6), spoofed),
+		harness.Drops("multicast to an external host", udp(fixtures.Addr("ff02::1"), fixtures.External.V6), spoofed),
 		harness.Drops("another pod to the link", udp(fixtures.PodA2.V6, fixtures.Addr("ff02::1")), spoofed),
 	}
 	for _, cfg := range []config.Datapath{{EBPFRouting: true, Masquerade: true}, {}} {

@@ -29,9 +29,9 @@ func TestFromWireDelivers(t *testing.T) {
 				harness.Passes(name+" to a pod address that no pod has", harness.WireBrings(from(fixtures.PodB, fixtures.NoPod))),
 				harness.Passes(name+" to this node", harness.WireBrings(from(fixtures.PodB, fixtures.NodeA))),
 				harness.Passes(name+" to a pod on another node", harness.WireBrings(from(fixtures.PodB, fixtures.PodC))),
-				harness.Passes(name+" to the world", harness.WireBrings(from(fixtures.PodB, fixtures.External))),
+				harness.Passes(name+" to an external host", harness.WireBrings(from(fixtures.PodB, fixtures.External))),
 			)
-			cases = append(cases, harness.Arrives(name+" from the world", from(fixtures.External, fixtures.PodA)))
+			cases = append(cases, harness.Arrives(name+" from an external host", from(fixtures.External, fixtures.PodA)))
 		})
 		t.Run(fixtures.CfgName(cfg), func(t *testing.T) { harness.New(t, cfg).Check(t, cases) })
 	}

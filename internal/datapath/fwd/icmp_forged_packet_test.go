@@ -72,7 +72,7 @@ func TestForgedErrors(t *testing.T) {
 					t.Errorf("%s, type %d code %d %s is translated to\n%s", name, kind[0], kind[1], what, fixtures.Layers(got.Out))
 				}
 			}
-			// Who guesses everything is passed on, to whom the connection is of, who can tell; nothing else happens.
+			// An error that matches everything is forwarded to the connection's owner; nothing else changes.
 			got := harness.Outcome{}
 			r.Netns.Do(func() { got, _ = r.Run(harness.Run{Program: bpf.ProgFromWire, In: quote(f.Node.Addr(), sent, 548)}) })
 			if got.Verdict == harness.VerdictRedirect {
@@ -86,7 +86,7 @@ func TestForgedErrors(t *testing.T) {
 			t.Errorf("%s: the tables have changed from\n%v to\n%v", name, before, after)
 		}
 	})
-	// A pod tells of packets that it has got, not of others'.
+	// A pod may report only packets that it has received.
 	for _, family := range fixtures.Families {
 		f := fixtures.FlowOf(family)
 		kind := []byte{3, 3}

@@ -10,14 +10,14 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// Lease is the agent's word that the link-layer addresses in Routes are those of the kernel's neighbour
-// table. Without it the kernel resolves each packet, which is right with or without an agent but slower.
+// Lease is a deadline until which the link-layer addresses in Routes match the kernel's neighbour table. After it the
+// kernel resolves each packet, which is correct without an agent but slower.
 type Lease struct{ m *ebpf.Map }
 
-// NewLease gives the lease its map.
+// NewLease returns a lease on its map.
 func NewLease(m *bpf.Maps) Lease { return Lease{m.NeighLease} }
 
-// Renew vouches for the link-layer addresses from now on for d.
+// Renew extends the lease to d from now.
 func (l Lease) Renew(d time.Duration) error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

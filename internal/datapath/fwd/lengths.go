@@ -23,7 +23,7 @@ func lengthsOf(prefixes []netip.Prefix) ([2]bpf.PrefixLengths, error) {
 		}
 		bits := distinctBits(ours)
 		if len(bits) > len(lengths[family].PrefixLen) {
-			return lengths, fmt.Errorf("the cluster has prefixes of %d lengths %v; there is room for %d", len(bits), bits, len(lengths[family].PrefixLen))
+			return lengths, fmt.Errorf("the cluster has prefixes of %d lengths %v; the maximum is %d", len(bits), bits, len(lengths[family].PrefixLen))
 		}
 		slices.Sort(bits)
 		if nested(ours) {
@@ -51,7 +51,7 @@ func distinctBits(prefixes []netip.Prefix) []int {
 	return bits
 }
 
-// nested tells whether one of the prefixes, which are distinct, holds another.
+// nested reports whether one of the distinct prefixes contains another.
 func nested(prefixes []netip.Prefix) bool {
 	sorted := slices.SortedFunc(slices.Values(prefixes), func(a, b netip.Prefix) int {
 		if c := a.Addr().Compare(b.Addr()); c != 0 {
@@ -59,7 +59,7 @@ func nested(prefixes []netip.Prefix) bool {
 		}
 		return cmp.Compare(a.Bits(), b.Bits())
 	})
-	// In this order a prefix that holds any other holds the one right behind it.
+	// In this order a prefix that contains another contains its successor.
 	for i := range len(sorted) - 1 {
 		if sorted[i].Contains(sorted[i+1].Addr()) {
 			return true
@@ -68,7 +68,7 @@ func nested(prefixes []netip.Prefix) bool {
 	return false
 }
 
-// maskOf gives the mask of a prefix of so many of 128 bits.
+// maskOf returns the mask of a prefix length of 128 bits.
 func maskOf(bits int) bpf.Address {
 	var ones [16]byte
 	for i := range ones {

@@ -52,12 +52,12 @@ func TestLengthsOfTooMany(t *testing.T) {
 	for bits := 8; bits <= 8+bpfMaxLengths; bits++ {
 		prefixes = append(prefixes, fmt.Sprintf("%d.0.0.0/%d", bits, bits))
 	}
-	if _, err := lengthsOf(parsePrefixes(strings.Join(prefixes, " "))); err == nil || !strings.Contains(err.Error(), "there is room for 16") {
+	if _, err := lengthsOf(parsePrefixes(strings.Join(prefixes, " "))); err == nil || !strings.Contains(err.Error(), "the maximum is 16") {
 		t.Errorf("error is %v", err)
 	}
 }
 
-// bpfMaxLengths is how many lengths the datapath has room for.
+// bpfMaxLengths is the datapath's maximum number of lengths.
 const bpfMaxLengths = len(bpf.PrefixLengths{}.PrefixLen)
 
 func parsePrefixes(list string) []netip.Prefix {

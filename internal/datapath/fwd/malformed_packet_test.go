@@ -10,9 +10,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 )
 
-// Each takes a packet that is right and breaks one thing. Programs that speak for a pod drop it; what cannot be
-// read on the wire is the stack's to judge; to_wire looks only where it translates. BPF_PROG_TEST_RUN
-// refuses packets that are shorter than their IP header: TestTruncated sends them.
+// Each case breaks one field of a valid packet. Programs of a pod drop it. What the wire programs cannot parse is left
+// to the kernel stack; to_wire looks only where it translates. BPF_PROG_TEST_RUN rejects packets that are shorter than
+// their IP header: TestTruncated sends them.
 func TestMalformed(t *testing.T) {
 	malformed := uint32(bpf.DropReasonDROP_MALFORMED)
 	type breakage struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/sysctl"
 )
 
-// behind plugs another host in behind the world, which routes to it and takes the way to carry less than both ends think.
+// behind adds an external host behind a router whose path MTU is lower than both ends assume.
 func behind(n *netlab.Network, tb testing.TB, mtu int) (netlab.Netns, fixtures.Member) {
 	tb.Helper()
 	far := fixtures.Member{V4: fixtures.Addr("198.51.100.2"), V6: fixtures.Addr("2001:db8:51::2")}
@@ -64,7 +64,7 @@ func behind(n *netlab.Network, tb testing.TB, mtu int) (netlab.Netns, fixtures.M
 	return p, far
 }
 
-// A router of the world tells the node that a masqueraded packet was too large, and the pod that sent it learns it.
+// A router reports that a masqueraded packet was too large, and the sending pod gets the error.
 func TestMasqueradePathMTU(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		cfg := config.Datapath{EBPFRouting: routing, Masquerade: true}

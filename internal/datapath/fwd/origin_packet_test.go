@@ -104,8 +104,9 @@ func TestFromWireInvalidSourceOfService(t *testing.T) {
 	}
 }
 
-// A client behind a tunnel is not answered directly: what the backend's node sends into the tunnel would bear this one's address, which the
-// other end takes from nobody else. Nor is one of the backend's own node, which takes nothing with a source of its own from the wire.
+// DSR does not apply to a client behind a tunnel: the reply of the backend's node would carry this node's address, which
+// the other end of the tunnel accepts from no other node. Nor does it to a client of the backend's own node, which
+// accepts no source of its own from the wire.
 func TestDirectNotForThese(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{DSR: true})
 	for _, program := range []string{bpf.ProgFromWire, bpf.ProgWireXdp} {
@@ -177,9 +178,9 @@ func TestNothingForgesTunnels(t *testing.T) {
 			}{{fixtures.NodeA, true}, {fixtures.NodeB, true}, {fixtures.NodeT, true}, {fixtures.External, true}, {fixtures.PodFar, true}, {fixtures.PodB, false}, {fixtures.PodA2, false}, {fixtures.PodT, false}} {
 				r.Serve(t, frontend, 0, netip.AddrPortFrom(c.backend.Addr(family), port))
 				for client, in := range map[string]harness.Run{
-					"a pod":             harness.PodSends(fixtures.FromPod().Ip(fixtures.PodA.Addr(family), frontend.Addr()).Udp(2000, frontend.Port()).Payload("VXLAN")),
-					"the world":         harness.WireBrings(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(fixtures.External.Addr(family), frontend.Addr()).Udp(2000, frontend.Port()).Payload("VXLAN")),
-					"the world, at XDP": {Program: bpf.ProgWireXdp, In: fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(fixtures.External.Addr(family), frontend.Addr()).Udp(2000, frontend.Port()).Payload("VXLAN").Bytes()},
+					"a pod":                    harness.PodSends(fixtures.FromPod().Ip(fixtures.PodA.Addr(family), frontend.Addr()).Udp(2000, frontend.Port()).Payload("VXLAN")),
+					"an external host":         harness.WireBrings(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(fixtures.External.Addr(family), frontend.Addr()).Udp(2000, frontend.Port()).Payload("VXLAN")),
+					"an external host, at XDP": {Program: bpf.ProgWireXdp, In: fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(fixtures.External.Addr(family), frontend.Addr()).Udp(2000, frontend.Port()).Payload("VXLAN").Bytes()},
 				} {
 					before := r.Counters(t)[in.Program+" tunnel_port"].Packets
 					r.Netns.Do(func() { _, _ = r.Run(in) })
@@ -238,14 +239,14 @@ func TestToPodInvalidSource(t *testing.T) {
 				harness.Passes(name+" of a pod here, by its device", brought("blpoda2", fixtures.PodA2)),
 				harness.Passes(name+" of a tunnelled node, by the wire", brought("eth0", fixtures.NodeT)),
 				harness.Passes(name+" that the stack has masqueraded", brought("eth0", fixtures.NodeA)),
-				harness.Passes(name+" of the world, by the wire", brought("eth0", fixtures.External)),
+				harness.Passes(name+" of an external host, by the wire", brought("eth0", fixtures.External)),
 			})
 		})
 	}
 }
 
-// Who reports about a translated packet has seen it: a router on the wire none that went by a tunnel, which ends at the node that reports, and nobody
-// on the wire one between two pods here.
+// ICMP errors about a translated packet come from a host that has seen it: no router on the wire reports packets of a
+// tunnel, which ends at the reporting node, or packets between two local pods.
 func TestWhoMayReport(t *testing.T) {
 	forged := uint32(bpf.DropReasonDROP_FORGED_ERROR)
 	r := harness.NewServices(t, config.Datapath{})

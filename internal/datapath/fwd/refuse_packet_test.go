@@ -23,7 +23,7 @@ func reset(in fixtures.Packet, flags byte, sequence, acknowledgement uint32) fix
 	return p
 }
 
-// unreachable is the answer to a datagram for a port that nobody serves.
+// unreachable is the reply to a datagram for a closed port.
 func unreachable(in fixtures.Packet) []byte {
 	if in.Is4() {
 		return fixtures.ErrorAbout(in, 3, 3, 0)
@@ -34,7 +34,7 @@ func unreachable(in fixtures.Packet) []byte {
 // A Service without endpoints refuses: what comes from the wire goes back there, what comes from a pod back into the pod.
 func TestRefuse(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
-	unanswered := uint32(bpf.DropReasonDROP_ICMP_RATELIMITED)
+	rateLimited := uint32(bpf.DropReasonDROP_ICMP_RATELIMITED)
 	var cases []harness.PacketCase
 	for _, family := range fixtures.Families {
 		frontend := netip.AddrPortFrom(fixtures.NodeA.Addr(family), 30099)
@@ -62,8 +62,8 @@ func TestRefuse(t *testing.T) {
 				harness.Answered(name+"FIN without ACK", in(tcp.Segment(fixtures.TcpFIN, 7, 0).Payload("123")), reset(tcp, fixtures.TcpRST|fixtures.TcpACK, 0, 11).Bytes()),
 				harness.Answered(name+"SYN and ACK", in(tcp.Segment(fixtures.TcpSYN|fixtures.TcpACK, 1000, 77)), reset(tcp, fixtures.TcpRST, 77, 0).Bytes()),
 				harness.Answered(name+"data", in(tcp.Segment(fixtures.TcpPSH|fixtures.TcpACK, 1000, 78).Payload("hello")), reset(tcp, fixtures.TcpRST, 78, 0).Bytes()),
-				harness.Drops(name+"RST", in(tcp.Segment(fixtures.TcpRST, 1000, 0)), unanswered),
-				harness.Drops(name+"RST and ACK", in(tcp.Segment(fixtures.TcpRST|fixtures.TcpACK, 1000, 5)), unanswered),
+				harness.Drops(name+"RST", in(tcp.Segment(fixtures.TcpRST, 1000, 0)), rateLimited),
+				harness.Drops(name+"RST and ACK", in(tcp.Segment(fixtures.TcpRST|fixtures.TcpACK, 1000, 5)), rateLimited),
 				harness.Answered(name+"empty datagram", in(udp), unreachable(udp)),
 				harness.Answered(name+"INIT of SCTP", in(sctp), unreachable(sctp)),
 			)
@@ -126,7 +126,8 @@ func TestRefuseLimit(t *testing.T) {
 	r.CheckOne(t, harness.Answered("in the next second", harness.WireBrings(udp), unreachable(udp)))
 }
 
-// A pod of another node uses up nothing of its neighbours there, which have the same prefix; addresses of the world with one prefix share.
+// A pod of another node uses up no quota of its neighbours with the same prefix; external addresses with one prefix
+// share a quota.
 func TestRefuseLimitOfEach(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	for _, family := range fixtures.Families {
@@ -140,7 +141,7 @@ func TestRefuseLimitOfEach(t *testing.T) {
 			shared bool
 		}{
 			"another node's pods": {from: fixtures.PodB.Addr(family)},
-			"the world":           {from: fixtures.External.Addr(family), shared: true},
+			"an external host":    {from: fixtures.External.Addr(family), shared: true},
 		} {
 			r.Netns.Do(func() { _, _ = r.Run(harness.WireBrings(asks(c.from))) })
 			refused(r, t, 100*time.Millisecond, 100)

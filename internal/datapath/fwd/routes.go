@@ -16,22 +16,21 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// RouteKind says what lies behind a prefix of the cluster.
+// RouteKind is the kind of a cluster prefix. Addresses outside every route are external.
 type RouteKind uint8
 
-// The kinds. Addresses outside of every route are the world's.
 const (
 	// RouteLocal is a pod range of this node.
 	RouteLocal = RouteKind(bpf.RouteKindROUTE_LOCAL)
 	// RouteRemote is a pod range or an address of another node on the uplink's link.
 	RouteRemote = RouteKind(bpf.RouteKindROUTE_REMOTE)
-	// RouteCluster belongs to the cluster but is the host stack's to reach.
+	// RouteCluster is in the cluster, reached by the host's kernel stack.
 	RouteCluster = RouteKind(bpf.RouteKindROUTE_CLUSTER)
 	// RouteTunnel is a pod range or an address of another node at the other end of a VXLAN tunnel.
 	RouteTunnel = RouteKind(bpf.RouteKindROUTE_TUNNEL)
 )
 
-// Route is the way to a prefix. All but Kind is for RouteRemote and RouteTunnel only.
+// Route is the path to a prefix. Fields other than Kind apply to RouteRemote and RouteTunnel only.
 type Route struct {
 	Kind RouteKind
 	// Interface is the index of the uplink, or of the VXLAN device.
@@ -50,16 +49,16 @@ type Route struct {
 type Routes struct {
 	m, lengths *ebpf.Map
 	generation *table.Generation
-	// listed says that the lengths are those of the entries: no Sync has failed, or is yet to come.
+	// listed: the lengths match the entries, as no Sync has failed or is pending.
 	listed *bool
 }
 
-// NewRoutes gives the table its maps.
+// NewRoutes returns the table on its maps.
 func NewRoutes(m *bpf.Maps, g *table.Generation) Routes {
 	return Routes{m.Routes, m.RouteLengths, g, new(bool)}
 }
 
-// All gives the table.
+// All returns the table.
 func (t Routes) All() (map[netip.Prefix]Route, error) {
 	all := map[netip.Prefix]Route{}
 	if err := table.Read(t.m, func(k *bpf.RouteKey, v *bpf.Route) { all[k.Prefix()] = routeOf(*v) }); err != nil {
@@ -68,8 +67,8 @@ func (t Routes) All() (map[netip.Prefix]Route, error) {
 	return all, nil
 }
 
-// differ gives what turns the table into want: entries to write and prefixes to delete. That the table is right is the usual case: of 10,000
-// entries then nothing is kept.
+// differ returns the entries to write and the prefixes to delete. Usually the table is unchanged: then no list is
+// allocated.
 func (t Routes) differ(want map[netip.Prefix]Route) (set, del []netip.Prefix, err error) {
 	right := 0
 	err = table.Read(t.m, func(k *bpf.RouteKey, v *bpf.Route) {
@@ -99,9 +98,9 @@ func (t Routes) differ(want map[netip.Prefix]Route) (set, del []netip.Prefix, er
 	return set, del, nil
 }
 
-// Sync makes the table hold want and nothing else, touching only what differs, and says how many entries it
-// touched. A prefix is found from the moment that its length is listed, so lengths follow new entries and
-// precede the deletion of old ones.
+// Sync makes the table equal to want, writing only differences, and returns how many entries it changed. The datapath
+// finds a prefix once its length is listed: lengths are updated after new entries are written and before old ones are
+// deleted.
 func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 	set, del, err := t.differ(want)
 	if err != nil {
@@ -142,11 +141,11 @@ func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 	return len(set) + len(del), err
 }
 
-// errLengths says that the datapath does not look for prefixes of some length, or not in the right order.
+// errLengths: the datapath does not look for some prefix length, or not in the right order.
 var errLengths = errors.New("the lengths that the datapath looks for do not fit")
 
-// Change writes and deletes entries without a look at the others, after a Sync. nested says that one may hold another, or lie in one. If it fails a Sync
-// is needed.
+// Change writes and deletes entries without reading others, after a Sync. nested: one may contain another. If it
+// fails, a Sync is needed.
 func (t Routes) Change(set map[netip.Prefix]Route, del []netip.Prefix, nested bool) error {
 	if err := t.findsBy(maps.Keys(set), nested); err != nil {
 		return err
@@ -168,7 +167,7 @@ func (t Routes) Change(set map[netip.Prefix]Route, del []netip.Prefix, nested bo
 	return errors.Join(errs...)
 }
 
-// findsBy gives an error unless the datapath finds all of some prefixes by the lengths that it looks for: see lengthsOf.
+// findsBy returns an error unless the datapath finds all these prefixes by its list of lengths: see lengthsOf.
 func (t Routes) findsBy(prefixes iter.Seq[netip.Prefix], nested bool) error {
 	if !*t.listed {
 		return errLengths

@@ -126,7 +126,8 @@ func echoSCTP(p netlab.Netns, tb testing.TB, from netip.Addr, to netip.AddrPort)
 	return nil
 }
 
-// serveSCTPPort gives a node a Service's port of SCTP: for its pods and for the world, at an address and at its own, with a pod as the backend.
+// serveSCTPPort adds an SCTP Service port with a ClusterIP and a NodePort, for pods and external clients, with a pod
+// as backend.
 func serveSCTPPort(n *netlab.Node, tb testing.TB, clusterIP netip.Addr, backends ...netip.Addr) {
 	tb.Helper()
 	b := service.Backends{Maglev: len(backends) > 0}
@@ -149,7 +150,7 @@ func serveSCTPPort(n *netlab.Node, tb testing.TB, clusterIP netip.Addr, backends
 	}
 }
 
-// clusterIPOf is an address that nobody has.
+// clusterIPOf is an unassigned address.
 func clusterIPOf(family int) netip.Addr {
 	if family == 4 {
 		return fixtures.Addr("10.96.0.9")
@@ -157,8 +158,8 @@ func clusterIPOf(family int) netip.Addr {
 	return fixtures.Addr("fd00:96::9")
 }
 
-// Sockets of SCTP have Services and the world: with checksums that devices promise to finish, and with finished ones; by tc alone, behind XDP
-// on the uplink and with DSR, through tunnels, and where the stack forwards.
+// SCTP sockets reach Services and external hosts: with partial and complete checksums; with tc alone, behind XDP on
+// the uplink and with DSR, through tunnels, and with kernel routing.
 func TestSCTPSockets(t *testing.T) {
 	needsSCTP(t)
 	dsr := fixtures.ServicesConfig(config.AccelerationXDP)
@@ -184,7 +185,7 @@ func TestSCTPSockets(t *testing.T) {
 			}
 			for _, family := range fixtures.Families {
 				reachesServicesBySCTP(n, t, family)
-				reachesWorldBySCTP(n, t, family)
+				reachesExternalBySCTP(n, t, family)
 				n.DropsNothing(t)
 				isRefusedBySCTP(n, t, family)
 			}
@@ -192,8 +193,8 @@ func TestSCTPSockets(t *testing.T) {
 	}
 }
 
-// reachesServicesBySCTP opens associations to a Service whose port is not that of its backends: from pods and from the world, with backends
-// here, on another node, and the client itself.
+// reachesServicesBySCTP opens associations to a Service with another port than its backends: from pods and external
+// clients, with local and remote backends and the client itself.
 func reachesServicesBySCTP(n *netlab.Network, t *testing.T, family int) {
 	t.Helper()
 	seen := map[*netlab.Pod]<-chan netip.AddrPort{}
@@ -216,8 +217,8 @@ func reachesServicesBySCTP(n *netlab.Network, t *testing.T, family int) {
 		{"a pod, backend here", n.A2, n.A1.Netns, n.A1.Addr(family), clusterIP, n.A1.Addr(family)},
 		{"a pod to itself", n.A1, n.A1.Netns, n.A1.Addr(family), clusterIP, netip.Addr{}},
 		{"a pod to its node", n.B1, n.A1.Netns, n.A1.Addr(family), n.A.Addr(family), n.A1.Addr(family)},
-		{"the world, backend on another node", n.B1, *n.World, fixtures.External.Addr(family), n.A.Addr(family), elsewhere},
-		{"the world, backend here", n.A1, *n.World, fixtures.External.Addr(family), n.A.Addr(family), fixtures.External.Addr(family)},
+		{"an external host, backend on another node", n.B1, *n.World, fixtures.External.Addr(family), n.A.Addr(family), elsewhere},
+		{"an external host, backend here", n.A1, *n.World, fixtures.External.Addr(family), n.A.Addr(family), fixtures.External.Addr(family)},
 	} {
 		for _, node := range []*netlab.Node{n.A, n.B} {
 			serveSCTPPort(node, t, clusterIP, c.backend.Addr(family))
@@ -232,8 +233,8 @@ func reachesServicesBySCTP(n *netlab.Network, t *testing.T, family int) {
 	}
 }
 
-// reachesWorldBySCTP opens an association from a pod to the world, which sees the node.
-func reachesWorldBySCTP(n *netlab.Network, t *testing.T, family int) {
+// reachesExternalBySCTP opens an association from a pod to an external host, which sees the node.
+func reachesExternalBySCTP(n *netlab.Network, t *testing.T, family int) {
 	t.Helper()
 	seen := serveSCTP(*n.World, t, fixtures.External.Addr(family))
 	if err := echoSCTP(n.A1.Netns, t, n.A1.Addr(family), netip.AddrPortFrom(fixtures.External.Addr(family), netlab.EchoPort)); err != nil {
@@ -241,11 +242,11 @@ func reachesWorldBySCTP(n *netlab.Network, t *testing.T, family int) {
 		return
 	}
 	if from := <-seen; from.Addr().Unmap() != n.A.Addr(family) {
-		t.Errorf("IPv%d: the world sees %s, not the node", family, from)
+		t.Errorf("IPv%d: the external host sees %s, not the node", family, from)
 	}
 }
 
-// isRefusedBySCTP asks a Service without endpoints, and is told that the port is unreachable: by an ICMP error with a right checksum.
+// isRefusedBySCTP connects to a Service without endpoints and expects a port unreachable error with a valid checksum.
 func isRefusedBySCTP(n *netlab.Network, t *testing.T, family int) {
 	t.Helper()
 	serveSCTPPort(n.A, t, clusterIPOf(family))
@@ -257,8 +258,8 @@ func isRefusedBySCTP(n *netlab.Network, t *testing.T, family int) {
 		netlab.Netns
 		at, frontend netip.Addr
 	}{
-		"a pod":     {n.A1.Netns, n.A1.Addr(family), clusterIPOf(family)},
-		"the world": {*n.World, fixtures.External.Addr(family), n.A.Addr(family)},
+		"a pod":            {n.A1.Netns, n.A1.Addr(family), clusterIPOf(family)},
+		"an external host": {*n.World, fixtures.External.Addr(family), n.A.Addr(family)},
 	} {
 		errs := from.ListenICMP(t, from.at)
 		connected := make(chan struct{})

@@ -55,7 +55,7 @@ func TestSCTPChecksums(t *testing.T) {
 	}
 }
 
-// A checksum that was wrong stays wrong, and so does one of 0 that nobody has promised to finish.
+// A wrong checksum stays wrong, and so does one of 0 without checksum offload.
 func TestSCTPWrongChecksum(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	for _, family := range fixtures.Families {
@@ -202,7 +202,7 @@ func TestSCTPFragments(t *testing.T) {
 	}
 }
 
-// What a pod sends to the world leaves with the node's address, and the answer finds the pod.
+// A pod's packets to external hosts leave with the node's address, and the reply finds the pod.
 func TestSCTPMasqueraded(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	for _, family := range fixtures.Families {

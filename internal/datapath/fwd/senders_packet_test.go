@@ -37,11 +37,11 @@ func TestRefusalsOfOthers(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	for _, family := range fixtures.Families {
 		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
-			nobody, far := netip.AddrPortFrom(fixtures.NodeA.Addr(family), 30099), netip.AddrPortFrom(fixtures.NodeA.Addr(family), 30098)
-			r.Serve(t, nobody, 0)
+			noBackends, far := netip.AddrPortFrom(fixtures.NodeA.Addr(family), 30099), netip.AddrPortFrom(fixtures.NodeA.Addr(family), 30098)
+			r.Serve(t, noBackends, 0)
 			r.Serve(t, far, 0, netip.AddrPortFrom(fixtures.PodB.Addr(family), 8080))
 			asks := func(begin fixtures.Packet, from netip.Addr) fixtures.Packet {
-				return begin.Ip(from, nobody.Addr()).Udp(40001, nobody.Port())
+				return begin.Ip(from, noBackends.Addr()).Udp(40001, noBackends.Port())
 			}
 			pod, other := asks(fixtures.FromPod(), fixtures.PodA.Addr(family)), asks(fixtures.FromPod().Macs(fixtures.PodA2.Mac, fixtures.PodA2.Gateway), fixtures.PodA2.Addr(family))
 			client, neighbour := asks(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), fixtures.External.Addr(family)), asks(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), fixtures.PodB.Addr(family))

@@ -25,7 +25,7 @@ func TestThroughStackFromPod(t *testing.T) {
 				}
 				for what, dst := range map[string]fixtures.Member{
 					"a pod here": fixtures.PodA2, "itself": fixtures.PodA, "a pod address that no pod has": fixtures.NoPod, "a pod on another node": fixtures.PodB,
-					"a pod on an unresolved node": fixtures.PodC, "another node": fixtures.NodeB, "its own node": fixtures.NodeA, "the world": fixtures.External,
+					"a pod on an unresolved node": fixtures.PodC, "another node": fixtures.NodeB, "its own node": fixtures.NodeA, "an external host": fixtures.External,
 				} {
 					cases = append(cases,
 						harness.Passes(name+" to "+what, send(fixtures.PodA, dst)),
@@ -56,7 +56,7 @@ func TestThroughStackToPod(t *testing.T) {
 						harness.Wired(name+" from a pod here to another node"+again, away),
 						harness.Arrives(name+" from another node to the other pod"+again, transport(fixtures.FromWire().Ip(fixtures.PodB.Addr(family), fixtures.PodA.Addr(family)))),
 					)
-					for what, src := range map[string]fixtures.Member{"a pod on another node": fixtures.PodB, "another node": fixtures.NodeB, "the world": fixtures.External} {
+					for what, src := range map[string]fixtures.Member{"a pod on another node": fixtures.PodB, "another node": fixtures.NodeB, "an external host": fixtures.External} {
 						p := transport(fixtures.FromWire().Ip(src.Addr(family), fixtures.PodA2.Addr(family)))
 						cases = append(cases, harness.Passes(name+" from "+what+again, harness.WireBrings(p)))
 					}

@@ -21,7 +21,7 @@ func TestToPod(t *testing.T) {
 		cases = append(cases,
 			harness.Passes(name+" from this node", deliver(fixtures.NodeA, fixtures.PodA)),
 			harness.Passes(name+" from another node", deliver(fixtures.NodeB, fixtures.PodA)),
-			harness.Passes(name+" from the world", deliver(fixtures.External, fixtures.PodA)),
+			harness.Passes(name+" from an external host", deliver(fixtures.External, fixtures.PodA)),
 			harness.Passes(name+" from a pod on another node", deliver(fixtures.PodB, fixtures.PodA)),
 			harness.Passes(name+" from a pod here", deliver(fixtures.PodA2, fixtures.PodA)),
 			harness.Passes(name+" from the pod itself", deliver(fixtures.PodA, fixtures.PodA)),
@@ -31,7 +31,7 @@ func TestToPod(t *testing.T) {
 			harness.Drops(name+" to a pod address that no pod has", deliver(fixtures.NodeA, fixtures.NoPod), wrongPod),
 			harness.Drops(name+" to a pod on another node", deliver(fixtures.PodA2, fixtures.PodB), wrongPod),
 			harness.Drops(name+" to this node", deliver(fixtures.PodA2, fixtures.NodeA), wrongPod),
-			harness.Drops(name+" to the world", deliver(fixtures.PodA2, fixtures.External), wrongPod),
+			harness.Drops(name+" to an external host", deliver(fixtures.PodA2, fixtures.External), wrongPod),
 		)
 	})
 	v4, v6 := fixtures.ToPod().Ipv4(fixtures.NodeA.V4, fixtures.PodA.V4), fixtures.ToPod().Ipv6(fixtures.NodeA.V6, fixtures.PodA.V6)

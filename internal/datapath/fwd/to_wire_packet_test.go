@@ -15,7 +15,7 @@ func marked(in harness.Run, mark uint32) harness.Run {
 }
 
 func TestToWireMasqueraded(t *testing.T) {
-	unmasqueraded := uint32(bpf.DropReasonDROP_NO_MASQUERADE_ADDRESS)
+	noMasqueradeAddress := uint32(bpf.DropReasonDROP_NO_MASQUERADE_ADDRESS)
 	unknown := uint32(bpf.DropReasonDROP_FRAGMENT_WITHOUT_FIRST)
 	for _, routing := range []bool{true, false} {
 		cfg := config.Datapath{EBPFRouting: routing, Masquerade: true}
@@ -25,11 +25,11 @@ func TestToWireMasqueraded(t *testing.T) {
 				return harness.StackSends(transport(fixtures.ToWire().Ip(src.Addr(family), dst.Addr(family))))
 			}
 			cases = append(cases,
-				harness.Drops(name+" from a pod to the world", send(fixtures.PodA, fixtures.External), unmasqueraded),
-				harness.Drops(name+" from a pod that is gone to the world", send(fixtures.NoPod, fixtures.External), unmasqueraded),
-				harness.Drops(name+" from a pod to the world, no hop left", harness.StackSends(transport(fixtures.ToWire().Ip(fixtures.PodA.Addr(family), fixtures.External.Addr(family)).Ttl(0))), unmasqueraded),
-				harness.Drops(name+" from a pod to the world with somebody else's mark", marked(send(fixtures.PodA, fixtures.External), ^uint32(0)), unmasqueraded),
-				harness.Passes(name+" from a pod to the world, masqueraded", send(fixtures.NodeA, fixtures.External)),
+				harness.Drops(name+" from a pod to an external host", send(fixtures.PodA, fixtures.External), noMasqueradeAddress),
+				harness.Drops(name+" from a pod that is gone to an external host", send(fixtures.NoPod, fixtures.External), noMasqueradeAddress),
+				harness.Drops(name+" from a pod to an external host, no hop left", harness.StackSends(transport(fixtures.ToWire().Ip(fixtures.PodA.Addr(family), fixtures.External.Addr(family)).Ttl(0))), noMasqueradeAddress),
+				harness.Drops(name+" from a pod to an external host with somebody else's mark", marked(send(fixtures.PodA, fixtures.External), ^uint32(0)), noMasqueradeAddress),
+				harness.Passes(name+" from a pod to an external host, masqueraded", send(fixtures.NodeA, fixtures.External)),
 				harness.Passes(name+" from a pod to a pod on another node", send(fixtures.PodA, fixtures.PodB)),
 				harness.Passes(name+" from a pod to a pod behind a router", send(fixtures.PodA, fixtures.PodFar)),
 				harness.Passes(name+" from a pod to another node", send(fixtures.PodA, fixtures.NodeB)),
@@ -40,14 +40,14 @@ func TestToWireMasqueraded(t *testing.T) {
 		})
 		v4, v6 := fixtures.ToWire().Ipv4(fixtures.PodA.V4, fixtures.External.V4), fixtures.ToWire().Ipv6(fixtures.PodA.V6, fixtures.External.V6)
 		cases = append(cases,
-			harness.Drops("IPv4 options", harness.StackSends(v4.IpOptions(0x94, 4, 0, 0).Udp(1, 2)), unmasqueraded),
-			harness.Drops("IPv6 hop-by-hop", harness.StackSends(v6.Extend(fixtures.ProtoHopByHop).Udp(1, 2)), unmasqueraded),
+			harness.Drops("IPv4 options", harness.StackSends(v4.IpOptions(0x94, 4, 0, 0).Udp(1, 2)), noMasqueradeAddress),
+			harness.Drops("IPv6 hop-by-hop", harness.StackSends(v6.Extend(fixtures.ProtoHopByHop).Udp(1, 2)), noMasqueradeAddress),
 			harness.Drops("IPv4 last fragment", harness.StackSends(v4.Udp(1, 2).Payload("1").Fragment(8, false)), unknown),
 			harness.Drops("IPv6 last fragment", harness.StackSends(v6.Udp(1, 2).Payload("1").Fragment(8, false)), unknown),
 			harness.Passes("IPv6 to multicast", harness.StackSends(fixtures.ToWire().Ipv6(fixtures.PodA.V6, fixtures.Addr("ff02::1")).Icmp(136, 0))),
 			harness.Passes("IPv6 to link-local", harness.StackSends(fixtures.ToWire().Ipv6(fixtures.PodA.V6, fixtures.Addr("fe80::2")).Icmp(136, 0))),
-			harness.Passes("IPv6 to multicast of the world", harness.StackSends(fixtures.ToWire().Ipv6(fixtures.PodA.V6, fixtures.Addr("ff0e::1")).Udp(1, 2))),
-			harness.Drops("IPv6 next to link-local", harness.StackSends(fixtures.ToWire().Ipv6(fixtures.PodA.V6, fixtures.Addr("fec0::2")).Udp(1, 2)), unmasqueraded),
+			harness.Passes("IPv6 to multicast of an external host", harness.StackSends(fixtures.ToWire().Ipv6(fixtures.PodA.V6, fixtures.Addr("ff0e::1")).Udp(1, 2))),
+			harness.Drops("IPv6 next to link-local", harness.StackSends(fixtures.ToWire().Ipv6(fixtures.PodA.V6, fixtures.Addr("fec0::2")).Udp(1, 2)), noMasqueradeAddress),
 			harness.Passes("IPv6 from link-local", harness.StackSends(fixtures.ToWire().Ipv6(fixtures.Addr("fe80::1"), fixtures.Addr("ff02::2")).Icmp(133, 0))),
 			harness.Passes("ARP", harness.StackSends(fixtures.ToWire().Ether(fixtures.EtherARP).Payload("who has"))),
 			harness.Passes("VLAN", harness.StackSends(fixtures.ToWire().Ether(fixtures.EtherVLAN).Payload("\x00\x64\x08\x00E"))),
@@ -61,7 +61,7 @@ func TestToWireMasqueraded(t *testing.T) {
 			if onLink {
 				cases = append(cases, harness.Passes("IPv4 to "+dst, in))
 			} else {
-				cases = append(cases, harness.Drops("IPv4 to "+dst, in, unmasqueraded))
+				cases = append(cases, harness.Drops("IPv4 to "+dst, in, noMasqueradeAddress))
 			}
 		}
 		t.Run(fixtures.CfgName(cfg), func(t *testing.T) { harness.New(t, cfg).Check(t, cases) })
@@ -75,7 +75,7 @@ func TestToWireWithoutMasquerading(t *testing.T) {
 		var cases []harness.PacketCase
 		harness.Each(func(name string, family int, transport func(fixtures.Packet) fixtures.Packet) {
 			cases = append(cases,
-				harness.Passes(name+" from a pod to the world", harness.StackSends(transport(fixtures.ToWire().Ip(fixtures.PodA.Addr(family), fixtures.External.Addr(family))))),
+				harness.Passes(name+" from a pod to an external host", harness.StackSends(transport(fixtures.ToWire().Ip(fixtures.PodA.Addr(family), fixtures.External.Addr(family))))),
 				harness.Passes(name+" from a pod to a pod on another node", harness.StackSends(transport(fixtures.ToWire().Ip(fixtures.PodA.Addr(family), fixtures.PodB.Addr(family))))),
 			)
 		})

@@ -65,7 +65,7 @@ func TestToTunnel(t *testing.T) {
 			cases = append(cases,
 				harness.Passes(name+" to a node on the link", stackTunnels(transport(fromStack.Ip(fixtures.NodeA.Addr(family), fixtures.NodeB.Addr(family))))),
 				harness.Passes(name+" to a pod here", stackTunnels(transport(fromStack.Ip(fixtures.NodeA.Addr(family), fixtures.PodA.Addr(family))))),
-				harness.Passes(name+" to the world", stackTunnels(transport(fromStack.Ip(fixtures.NodeA.Addr(family), fixtures.External.Addr(family))))),
+				harness.Passes(name+" to an external host", stackTunnels(transport(fromStack.Ip(fixtures.NodeA.Addr(family), fixtures.External.Addr(family))))),
 				harness.Passes(name+" addressed by from_pod", stackTunnels(transport(fromPodBefore.Ip(fixtures.PodA.Addr(family), fixtures.PodT.Addr(family))))),
 			)
 		})

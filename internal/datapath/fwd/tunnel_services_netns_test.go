@@ -43,7 +43,7 @@ func TestNodePortOfHostThroughTunnel(t *testing.T) {
 	})
 }
 
-// TCP finds out what a tunnel to the backend carries: the client is told as if by whom it has asked.
+// TCP learns the MTU of a tunnel to the backend: the client gets the error from the address that it uses.
 func TestNodePortIntoTunnelTellsSize(t *testing.T) {
 	eachTunnel(t, func(t *testing.T, n *netlab.Network) {
 		for _, family := range fixtures.Families {

@@ -11,27 +11,27 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// Uplink is a device through which the world is reached.
+// Uplink is a device that leads to external hosts.
 type Uplink struct {
-	// IPv4 and IPv6 are the addresses that masquerading gives what leaves here; the zero Addr where the device has none.
+	// IPv4 and IPv6 are the masquerade addresses; the zero Addr if the device has none.
 	IPv4, IPv6 netip.Addr
 	MAC        MAC
 	// MTU in bytes, without the link-layer header.
 	MTU int
 }
 
-// Uplinks is the table of the devices through which the world is reached, by their index. The agent is its only writer.
+// Uplinks is the table of uplinks by interface index. The agent is its only writer.
 type Uplinks struct {
 	m          *ebpf.Map
 	generation *table.Generation
-	// owed says that decisions may be older than the table.
+	// owed: flow cache entries may be older than the table.
 	owed *bool
 }
 
-// NewUplinks gives the table its map.
+// NewUplinks returns the table on its map.
 func NewUplinks(m *bpf.Maps, g *table.Generation) Uplinks { return Uplinks{m.Uplinks, g, new(bool)} }
 
-// All gives the table.
+// All returns the table.
 func (t Uplinks) All() (map[int]Uplink, error) {
 	all := map[int]Uplink{}
 	var key uint32
@@ -46,7 +46,7 @@ func (t Uplinks) All() (map[int]Uplink, error) {
 	return all, nil
 }
 
-// Sync makes the table hold want and nothing else, touching only what differs, and says how many entries it touched.
+// Sync makes the table equal to want, writing only differences, and returns how many entries it changed.
 func (t Uplinks) Sync(want map[int]Uplink) (int, error) {
 	have, err := t.All()
 	if err != nil {
@@ -63,7 +63,7 @@ func (t Uplinks) Sync(want map[int]Uplink) (int, error) {
 			err = errors.Join(err, fmt.Errorf("delete uplink %d: %w", ifindex, e))
 		}
 	}
-	if *t.owed = *t.owed || len(set)+len(del) > 0; *t.owed { // to_pod remembers what may come by a device
+	if *t.owed = *t.owed || len(set)+len(del) > 0; *t.owed { // to_pod caches the sources that a device may carry
 		e := t.generation.Advance()
 		*t.owed = e != nil
 		err = errors.Join(err, e)

@@ -11,7 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/netlab"
 )
 
-// Without masquerading the world knows the pods, and what it sends goes straight into them.
+// Without masquerading external hosts see the pods and reach them directly.
 func TestWorldWithoutMasquerading(t *testing.T) {
 	for _, family := range fixtures.Families {
 		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
@@ -20,8 +20,8 @@ func TestWorldWithoutMasquerading(t *testing.T) {
 			netlab.Carries(t, n.A1.Netns, *n.World, n.A1.Addr(family), fixtures.External.Addr(family))
 			server := n.A1.ListenUDP(t, n.A1.Addr(family))
 			before := n.Forwarded(t)
-			fixtures.Write(t, n.World.Dial(t, "udp", n.A1.Addr(family)), "from the world")
-			if err := netlab.Expect(server, []byte("from the world")); err != nil {
+			fixtures.Write(t, n.World.Dial(t, "udp", n.A1.Addr(family)), "from an external host")
+			if err := netlab.Expect(server, []byte("from an external host")); err != nil {
 				t.Error(err)
 			}
 			if by := n.Forwarded(t) - before; by != 0 {
@@ -32,8 +32,8 @@ func TestWorldWithoutMasquerading(t *testing.T) {
 	}
 }
 
-// With masquerading the world sees the node, and connections that it opens itself see the pod. With eBPF routing the
-// stack has no part in either.
+// With masquerading external hosts see the node, and connections that they open reach the pod. With eBPF routing the
+// kernel stack forwards neither.
 func TestWorldMasqueraded(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		for _, family := range fixtures.Families {
@@ -51,7 +51,7 @@ func TestWorldMasqueraded(t *testing.T) {
 					t.Fatal(err)
 				}
 				if from.Addr().Unmap() != n.A.Addr(family) {
-					t.Errorf("the world sees %s, not the node", from)
+					t.Errorf("the external host sees %s, not the node", from)
 				}
 				server.Close()
 
@@ -66,7 +66,7 @@ func TestWorldMasqueraded(t *testing.T) {
 	}
 }
 
-// Where an uplink has no address to give, pods' addresses do not leak to the world.
+// If an uplink has no address, pod addresses do not leak to external hosts.
 func TestUnmasqueradedNeverArrives(t *testing.T) {
 	for routing, program := range map[bool]string{true: bpf.ProgFromPod, false: bpf.ProgToWire} {
 		cfg := config.Datapath{EBPFRouting: routing, Masquerade: true}

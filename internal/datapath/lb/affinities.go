@@ -12,11 +12,12 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// affinitiesEvery is how often expired affinities are looked for. They do no harm: the datapath sees how old they are, and
-// the least used ones go first when there is no room.
+// affinitiesEvery is the interval of looking for expired affinities. They are harmless: the datapath checks their
+// age, and a full map evicts the least recently used.
 const affinitiesEvery = time.Minute
 
-// affinities say which backend a client had. Those of this node, sockets and pods, have a map of their own, which no packet from outside fills.
+// affinities map a client to its last backend. Clients on this node, sockets and pods, have their own map, which no
+// external packet fills.
 type affinities struct{ here, outside *ebpf.Map }
 
 // read calls visit for every entry, as Read.
@@ -27,7 +28,7 @@ func (a affinities) read(visit func(*bpf.Client, *bpf.Affinity)) error {
 	return nil
 }
 
-// sweepAffinities deletes the affinities of clients that have not come back in time, and of Services that are gone.
+// sweepAffinities deletes expired affinities and those of deleted Services.
 func (s *Services) sweepAffinities(now time.Time) error {
 	if now.Sub(s.swept) < affinitiesEvery || s.adopting {
 		return nil
@@ -64,7 +65,7 @@ func deleteAffinities(m *ebpf.Map, expired func(bpf.Client, bpf.Affinity) bool) 
 	for _, k := range keys {
 		var v bpf.Affinity
 		e := m.Lookup(k, &v)
-		if e == nil && expired(k, v) { // the client has not come in between
+		if e == nil && expired(k, v) { // the client has not returned meanwhile
 			e = m.Delete(k)
 		}
 		if e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
@@ -74,8 +75,8 @@ func deleteAffinities(m *ebpf.Map, expired func(bpf.Client, bpf.Affinity) bool) 
 	return err
 }
 
-// ForgetClients removes the affinities of clients with some addresses, and says how many. Sockets of this node are clients by the number of their
-// network namespace, which no other one ever gets.
+// ForgetClients removes the affinities of client addresses and returns how many. Local sockets are clients by their
+// network namespace cookie, which is never reused.
 func (s *Services) ForgetClients(gone []netip.Addr) (removed int, err error) {
 	if len(gone) == 0 {
 		return 0, nil
@@ -97,7 +98,7 @@ func (s *Services) ForgetClients(gone []netip.Addr) (removed int, err error) {
 	return removed, nil
 }
 
-// Clients hands each client of this node with an affinity to visit; one with several more than once.
+// Clients calls visit for each local client with an affinity, possibly more than once.
 func (s *Services) Clients(visit func(netip.Addr)) error {
 	return table.Read(s.affinities.here, func(k *bpf.Client, _ *bpf.Affinity) {
 		if k.Kind == uint32(bpf.ClientKindCLIENT_ADDRESS) {

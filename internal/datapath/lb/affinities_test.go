@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// Affinities go when the client has not come back in time, or its Service has gone.
+// Affinities expire when the client has not returned in time, or its Service is deleted.
 func TestAffinitiesExpire(t *testing.T) {
 	d := openServices(t, config.Datapath{})
 	sticky := fixtures.PortNamed("sticky", fixtures.Addrs(t, "10.1.1.2:80"), "10.96.0.1:80")
@@ -31,7 +31,7 @@ func TestAffinitiesExpire(t *testing.T) {
 		quiet   time.Duration
 		stays   bool
 	}{{id, 0, true}, {id, 59 * time.Minute, true}, {id, 61 * time.Minute, false}, {id + 1, time.Minute, false}} {
-		// A machine that has not run for an hour has none that old.
+		// No affinity can be that old after less than an hour of uptime.
 		used := max(clock-c.quiet, 0)
 		if used == 0 {
 			c.stays = true
@@ -56,7 +56,7 @@ func TestAffinitiesExpire(t *testing.T) {
 	}
 }
 
-// The next agent gives no number that an affinity still knows for another set.
+// The next agent assigns no id that an affinity still uses for another set.
 func TestNumbersOfAffinities(t *testing.T) {
 	d := openServices(t, config.Datapath{})
 	if err := d.Objects.Maps.Affinities.Put(bpf.Client{Service: 41}, bpf.Affinity{Set: 17}); err != nil {
@@ -66,7 +66,7 @@ func TestNumbersOfAffinities(t *testing.T) {
 	if _, err := d.Services.Backends(); err != nil {
 		t.Fatal(err)
 	}
-	d.Services.sets.next = 17 // where chance might begin
+	d.Services.sets.next = 17 // a possible random start
 	if err := d.Services.Apply([]service.Port{web}, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -39,8 +39,8 @@ type backendSets struct {
 	m *ebpf.Map
 }
 
-// write writes the sets that are not in the map yet and says how many entries that took. Nothing refers to them, so
-// when there is no room for all, none stays.
+// write writes the sets that are not in the map yet and returns the number of entries. They are unreferenced, so if the
+// map is full, none stays.
 func (t backendSets) write(sets []*item) (int, error) {
 	w := table.Writes[bpf.BackendKey, bpf.Backend]{M: t.m}
 	for _, s := range sets {
@@ -59,7 +59,7 @@ func (t backendSets) write(sets []*item) (int, error) {
 	return done, nil
 }
 
-// sweep deletes the sets that nobody has used for the time of grace.
+// sweep deletes the sets unused for longer than grace.
 func (t backendSets) sweep(now time.Time) (deleted int, err error) {
 	var keys []bpf.BackendKey
 	for _, s := range t.due(now) {
@@ -70,7 +70,7 @@ func (t backendSets) sweep(now time.Time) (deleted int, err error) {
 	return table.Delete(t.m, keys)
 }
 
-// recover takes up what is in the map. Sets that are not whole, because an agent was killed, are deleted: nothing refers to them.
+// recover reads the sets of the map. Partial sets, of an agent that was killed, are deleted: they are unreferenced.
 func (t backendSets) recover() (deleted int, err error) {
 	type found struct {
 		content []byte

@@ -10,7 +10,8 @@ import (
 
 const tenThousand = 10_000
 
-// BenchmarkSyncTenThousand is a first Sync of 10,000 Services with ten backends of their own each, a ClusterIP and a NodePort.
+// BenchmarkSyncTenThousand is a first Sync of 10,000 Services, each with ten backends of its own, a ClusterIP and a
+// NodePort.
 func BenchmarkSyncTenThousand(b *testing.B) {
 	all := fixtures.Crowd(tenThousand)
 	for b.Loop() {
@@ -28,7 +29,7 @@ func BenchmarkSyncTenThousand(b *testing.B) {
 	}
 }
 
-// BenchmarkSyncUnchanged is the first Sync of the next agent, which finds all of that.
+// BenchmarkSyncUnchanged is the first Sync of the next agent, on the same state.
 func BenchmarkSyncUnchanged(b *testing.B) {
 	all := fixtures.Crowd(tenThousand)
 	d := openServices(b, config.Datapath{})
@@ -42,7 +43,7 @@ func BenchmarkSyncUnchanged(b *testing.B) {
 	}
 }
 
-// BenchmarkApplyOne is one backend that comes and goes, with 10,000 Services present.
+// BenchmarkApplyOne adds and removes one backend, with 10,000 Services.
 func BenchmarkApplyOne(b *testing.B) {
 	all := fixtures.Crowd(tenThousand)
 	d := openServices(b, config.Datapath{})

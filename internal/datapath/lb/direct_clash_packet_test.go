@@ -9,7 +9,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 )
 
-// brings runs a packet from the wire that must be delivered to PodA, and gives its source as the pod sees it.
+// brings runs a packet from the wire that must be delivered to PodA, and returns its source.
 func brings(r *harness.Harness, t *testing.T, name string, family int, p fixtures.Packet) netip.AddrPort {
 	t.Helper()
 	var got harness.Outcome
@@ -21,8 +21,8 @@ func brings(r *harness.Harness, t *testing.T, name string, family int, p fixture
 	return fixtures.SourceOf(family, got.Out)
 }
 
-// A client of the cluster uses a NodePort, whose backend sees its address and port, and the same port of its own to the backend
-// itself. The backend's answers to both would look alike, so it sees what comes second with another port.
+// A client in the cluster uses the same port for a NodePort whose backend sees its address, and for the backend
+// directly. Replies to both would be ambiguous, so the second one gets another port.
 func TestDirectBesideNodePort(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
@@ -62,7 +62,7 @@ func TestDirectBesideNodePort(t *testing.T) {
 	})
 }
 
-// Who has no connection but to the pod keeps its port, whatever others have.
+// A client without a second connection keeps its port.
 func TestDirectWithoutClash(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
@@ -83,8 +83,8 @@ func TestDirectWithoutClash(t *testing.T) {
 	})
 }
 
-// Who has sent to the pod itself and then through the NodePort, from the same port, goes on towards the pod with another one: UDP has no
-// first packet that could say which of both an answer is for.
+// A client that has sent to the pod directly and then through the NodePort, from the same port, continues towards the
+// pod with another one: UDP has no SYN that could tell the replies apart.
 func TestNodePortBesideDirect(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	for _, family := range fixtures.Families {

@@ -95,8 +95,8 @@ func (t *pendingErrors) err() error {
 	return errors.Join(all...)
 }
 
-// retry tries ports in trouble again if there may be room for them now. Once a map proves full, the others that want room in
-// it wait for the next time.
+// retry applies failed ports again if there may be space now. Once a map proves full, ports that need space in it wait
+// for the next call.
 func (s *Services) retry(now time.Time) (changed int) {
 	if !s.freed || len(s.pendingErrors.order) == 0 {
 		return 0

@@ -1,9 +1,9 @@
 package lb
 
-// WithoutIterator has the sockets destroy as on a kernel without bpf_sock_destroy.
+// WithoutIterator makes Sockets destroy as on a kernel without bpf_sock_destroy.
 func (s *Sockets) WithoutIterator() { s.probed = true }
 
-// Probe says why this kernel cannot destroy sockets by an iterator.
+// Probe returns why this kernel cannot destroy sockets by an iterator.
 func (s *Sockets) Probe() error {
 	d, err := loadDestroyer(s.peers)
 	if err != nil {

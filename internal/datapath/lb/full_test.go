@@ -124,7 +124,7 @@ func TestServicesFullOfMany(t *testing.T) {
 		t.Error("all fit of a sudden")
 	}
 	if got := entries(t, d.Services)[bpf.MapServices]; got != room {
-		t.Errorf("%d frontends, and there is room for %d", got, room)
+		t.Errorf("%d frontends, capacity %d", got, room)
 	}
 }
 

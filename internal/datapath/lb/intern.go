@@ -5,31 +5,30 @@ import (
 	"time"
 )
 
-// grace is how long what nothing refers to any more stays in a map: a program that has read the reference before it was
-// replaced may be about to follow it. Programs run for microseconds.
+// grace is how long an unreferenced entry stays in a map: a program that read the old reference may still follow it.
+// Programs run for microseconds.
 const grace = time.Second
 
-// interned keeps immutable contents by number: the same content has the same number for as long as somebody uses it, and
-// numbers are not given twice by one process. They begin at a random place: sockets remember sets by their number for minutes, also
-// those of tables that are no more.
+// interned assigns ids to immutable contents: equal contents share an id while in use, and a process never reuses an
+// id. Ids start at random: sockets keep the ids of sets for minutes, including those of deleted tables.
 type interned struct {
 	byContent map[string]*item
 	byID      map[uint32]*item
 	next      uint32
-	strange   map[uint32]bool // numbers that somebody may remember
-	idle      []*item         // nobody used them at some time
+	strange   map[uint32]bool // ids that may still be referenced
+	idle      []*item         // unused at some time
 }
 
 // item is one content.
 type item struct {
 	id      uint32
 	content string
-	// entries is how many entries of the map it takes.
+	// entries is how many map entries it takes.
 	entries int
-	// written says that all of them are there.
+	// written: all of them are in the map.
 	written bool
 	users   int
-	// since is when the last user went.
+	// since is when its last user left.
 	since time.Time
 }
 
@@ -37,7 +36,7 @@ func newInterned() *interned {
 	return &interned{byContent: map[string]*item{}, byID: map[uint32]*item{}, strange: map[uint32]bool{}, next: rand.Uint32()}
 }
 
-// use gives the item of a content another user. An item that is not written yet is the caller's to write.
+// use adds a user to the item of a content. The caller writes an item that is not written yet.
 func (t *interned) use(content []byte, entries int) *item {
 	it, ok := t.byContent[string(content)]
 	if !ok {
@@ -52,7 +51,7 @@ func (t *interned) use(content []byte, entries int) *item {
 	return it
 }
 
-// adopt takes up what an earlier agent wrote, without a user. Where two numbers have one content the first one is shared.
+// adopt adds an item of an earlier agent, without users. If two ids have one content, the first is shared.
 func (t *interned) adopt(id uint32, content string, entries int) {
 	it := &item{id: id, content: content, entries: entries, written: true}
 	if _, ok := t.byContent[content]; !ok {
@@ -63,17 +62,17 @@ func (t *interned) adopt(id uint32, content string, entries int) {
 	t.idle = append(t.idle, it)
 }
 
-// avoid keeps a number from being given.
+// avoid reserves an id.
 func (t *interned) avoid(id uint32) { t.strange[id] = true }
 
-// again gives the item of a number another user, if there is one.
+// again adds a user to the item of an id, if it exists.
 func (t *interned) again(id uint32) {
 	if it := t.byID[id]; it != nil {
 		it.users++
 	}
 }
 
-// leave takes one user away.
+// leave removes one user.
 func (t *interned) leave(id uint32, now time.Time) {
 	it := t.byID[id]
 	if it == nil {
@@ -85,7 +84,7 @@ func (t *interned) leave(id uint32, now time.Time) {
 	}
 }
 
-// forget drops an item.
+// forget removes an item.
 func (t *interned) forget(it *item) {
 	delete(t.byID, it.id)
 	if t.byContent[it.content] == it {
@@ -93,7 +92,7 @@ func (t *interned) forget(it *item) {
 	}
 }
 
-// due forgets the items that had no user for the time of grace, and gives them.
+// due removes and returns the items without users for longer than grace.
 func (t *interned) due(now time.Time) []*item {
 	var due, later []*item
 	for _, it := range t.idle {

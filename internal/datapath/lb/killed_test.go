@@ -23,11 +23,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// servicesRoot tells the test process that it is the agent that is to be killed, and where the maps are pinned.
+// servicesRoot marks the test process as the agent to kill, and is the directory of its pinned maps.
 const servicesRoot = "BEELINE_TEST_SERVICES_ROOT"
 
-// generations are the two states between which Services go to and fro. In one of them some Services are missing, others
-// have other backends, and a frontend is another Service's.
+// generations are the two states between which Services alternate: some are missing in one, others have other
+// backends, and a frontend moves to another Service.
 func generations() [2][]service.Port {
 	old, now := fixtures.Crowd(400), fixtures.Crowd(450)[50:] // more than one batch of each
 	for i := range now {
@@ -47,7 +47,7 @@ func generations() [2][]service.Port {
 	return [2][]service.Port{old, now}
 }
 
-// pinnedServices are the tables alone, as they are pinned.
+// pinnedServices opens the pinned tables alone.
 func pinnedServices(tb testing.TB, root string) *Services {
 	tb.Helper()
 	var maps bpf.Maps
@@ -65,7 +65,7 @@ func pinnedServices(tb testing.TB, root string) *Services {
 	return New(&maps, 0)
 }
 
-// TestAgentToBeKilled is no test but what TestServicesKilled starts: an agent that changes Services for ever.
+// TestAgentToBeKilled is started by TestServicesKilled: an agent that changes Services in a loop.
 func TestAgentToBeKilled(t *testing.T) {
 	root := os.Getenv(servicesRoot)
 	if root == "" {
@@ -99,10 +99,10 @@ func TestAgentToBeKilled(t *testing.T) {
 	}
 }
 
-// An agent that is killed in the middle of a change leaves every frontend with its old backends or its new ones, all of them, and the
-// next agent makes of that what the cluster wants, without leftovers.
+// An agent killed in the middle of a change leaves every frontend with its old or its new backends, complete. The
+// next agent reaches the desired state without leftovers.
 func TestServicesKilled(t *testing.T) {
-	const enough, most = 15, 300 // on a busy machine many agents are killed before they have begun to change anything
+	const enough, most = 15, 300 // on a busy machine many agents are killed before their first change
 	d := openServices(t, config.Datapath{Sizes: config.Sizes{Services: 2048, Backends: 16384}})
 	states := generations()
 	if _, err := d.Services.Sync(states[0]); err != nil {
@@ -117,7 +117,7 @@ func TestServicesKilled(t *testing.T) {
 		runAndKill(t, d.Objects.Config.Root, time.Duration(random.IntN(60_000))*time.Microsecond)
 		n := entries(t, pinnedServices(t, d.Objects.Config.Root))[bpf.MapBackends]
 		left := pinnedServices(t, d.Objects.Config.Root)
-		if !settled(t, left, states) || n != backendsIn(states[0]) && n != backendsIn(states[1]) {
+		if !consistent(t, left, states) || n != backendsIn(states[0]) && n != backendsIn(states[1]) {
 			between++
 		}
 		if _, err := left.recover(); err != nil {
@@ -148,7 +148,7 @@ func TestServicesKilled(t *testing.T) {
 	}
 }
 
-// runAndKill starts an agent and kills it some time after it has begun.
+// runAndKill starts an agent and kills it some time after its start.
 func runAndKill(t *testing.T, root string, after time.Duration) {
 	t.Helper()
 	dir, err := os.Open(filepath.Dir(root)) // the file system is mounted nowhere
@@ -184,8 +184,9 @@ func runAndKill(t *testing.T, root string, after time.Duration) {
 	}
 }
 
-// settled fails the test unless every frontend is as one of the states has it, and tells whether all are as the same one.
-func settled(t *testing.T, s *Services, states [2][]service.Port) bool {
+// consistent fails the test unless every frontend matches one of the states, and reports whether all match the same
+// one.
+func consistent(t *testing.T, s *Services, states [2][]service.Port) bool {
 	t.Helper()
 	sets, err := s.readSets()
 	if err != nil {
@@ -233,7 +234,7 @@ func sameEntry(a, b service.Entry) bool {
 		a.Internal.Maglev == b.Internal.Maglev && a.External.Maglev == b.External.Maglev && slices.Equal(a.Sources, b.Sources)
 }
 
-// backendsIn counts those of different sets.
+// backendsIn counts the backends of different sets.
 func backendsIn(ports []service.Port) (n int) {
 	seen := map[string]bool{}
 	for _, p := range ports {

@@ -52,8 +52,8 @@ func unpackTable(content string) (size int, addresses []netip.Addr) {
 	return size, addresses
 }
 
-// write computes the tables that are not in the map yet, writes them, and says how many entries that took. Nothing refers
-// to them, so when there is no room for all, none stays.
+// write computes and writes the tables that are not in the map yet and returns the number of entries. They are
+// unreferenced, so if the map is full, none stays.
 func (t maglevTables) write(tables []*item) (int, error) {
 	w := table.Writes[bpf.MaglevKey, bpf.MaglevBlock]{M: t.m}
 	for _, table := range tables {
@@ -88,7 +88,7 @@ func blocksOf(table []uint16, width int) []bpf.MaglevBlock {
 	return blocks
 }
 
-// sweep deletes the tables that nobody has used for the time of grace.
+// sweep deletes the tables unused for longer than grace.
 func (t maglevTables) sweep(now time.Time) (deleted int, err error) {
 	var keys []bpf.MaglevKey
 	for _, table := range t.due(now) {
@@ -99,8 +99,8 @@ func (t maglevTables) sweep(now time.Time) (deleted int, err error) {
 	return table.Delete(t.m, keys)
 }
 
-// recover takes up the tables that a Service refers to, and deletes the others. wanted gives their contents by their number. What
-// is in a table is not computed again: it follows from the content, by a function that must never change.
+// recover keeps the tables that a Service refers to and deletes the others. wanted has their contents by id. Tables
+// are not computed again: they follow from the content by a function that must never change.
 func (t maglevTables) recover(wanted map[uint32]string) (deleted int, err error) {
 	found := map[uint32]int{}
 	err = table.Read(t.m, func(k *bpf.MaglevKey, _ *bpf.MaglevBlock) { found[k.Table]++ })

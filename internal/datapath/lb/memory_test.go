@@ -11,9 +11,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/load"
 )
 
-// Ten thousand Services of ten backends each, all different, with a ClusterIP, a NodePort and a table of consistent hashing:
-// what they take in the kernel and in the agent. The kernel's own figure counts elements by their size, and the allocator
-// rounds that up, by a quarter at most for these.
+// Kernel and agent memory of 10,000 different Services with ten backends, a ClusterIP, a NodePort and a Maglev table.
+// The kernel counts elements by size; the allocator rounds that up by at most a quarter for these.
 func TestMemoryOfTenThousand(t *testing.T) {
 	d := openServices(t, config.Datapath{})
 	all := fixtures.Crowd(10_000)
@@ -35,7 +34,7 @@ func TestMemoryOfTenThousand(t *testing.T) {
 		kernel += m.Bytes
 	}
 	t.Logf("kernel: %.1f MB in maps of Services and translation, %.1f MB in all maps; agent: %.1f MB of heap", float64(services)/1e6, float64(kernel)/1e6, float64(agent)/1e6)
-	if kernel > 60e6 { // 6.7 MB of them are the slots by which pods share translation
+	if kernel > 60e6 { // including 6.7 MB of NAT slots of pods
 		t.Errorf("maps take %d bytes", kernel)
 	}
 	if agent > 20e6 {
@@ -44,7 +43,7 @@ func TestMemoryOfTenThousand(t *testing.T) {
 	runtime.KeepAlive(all)
 }
 
-// Without Services and masquerading nobody pays for their maps.
+// Without Services and masquerading, their maps are minimal.
 func TestMemoryWithoutServices(t *testing.T) {
 	maps, err := testmaps.Open(t, config.Datapath{EBPFRouting: true}).DescribeMaps()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // fuzzNodePorts are those of newNodePortFuzzer: one with a backend elsewhere, one with one here, one with none, and
-// one that nobody may use.
+// one that is invalid.
 const (
 	fuzzRemote = 30080 + iota
 	fuzzLocal

@@ -17,13 +17,13 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/netlab"
 )
 
-// A client of the world sees that nobody serves: its connect is refused, and so is its datagram.
+// A Service without backends rejects TCP and UDP of an external client.
 func TestNodePortRefused(t *testing.T) {
 	n := netlab.NewNetwork(t, netlab.Options{Cfg: fixtures.ServicesConfig(config.AccelerationTC)})
 	n.A.ServeNodePort(t, false)
 	for _, family := range fixtures.Families {
 		frontend := netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort)
-		for name, from := range map[string]netlab.Netns{"the world": *n.World, "a pod": n.A1.Netns, "a pod of another node": n.B1.Netns} {
+		for name, from := range map[string]netlab.Netns{"an external host": *n.World, "a pod": n.A1.Netns, "a pod of another node": n.B1.Netns} {
 			from.Do(t, func() error {
 				c, err := net.DialTimeout("tcp", frontend.String(), netlab.Patience)
 				if err == nil {
@@ -45,7 +45,7 @@ func TestNodePortRefused(t *testing.T) {
 	}
 }
 
-// Datagrams that come in pieces reach the backend and come back in pieces.
+// Fragmented datagrams reach the backend and return fragmented.
 func TestNodePortFragments(t *testing.T) {
 	netlab.EachPlace(t, netlab.Options{}, false, func(t *testing.T, n *netlab.Network) {
 		for _, family := range fixtures.Families {
@@ -61,8 +61,8 @@ func TestNodePortFragments(t *testing.T) {
 	})
 }
 
-// The way from the node to the backend carries less than the client's: TCP finds out by the errors, which the client
-// must get as if they came from where it has connected to.
+// The path from the node to the backend has a lower MTU than the client's: TCP adapts by ICMP errors, which must come
+// from the address that the client uses.
 func TestNodePortPathMTU(t *testing.T) {
 	netlab.EachPlace(t, netlab.Options{RemoteMTU: 1300}, false, func(t *testing.T, n *netlab.Network) {
 		for _, family := range fixtures.Families {
@@ -82,7 +82,7 @@ func TestNodePortPathMTU(t *testing.T) {
 	})
 }
 
-// With DSR the backend sees the client, the answers pass the forwarding node by, and nothing has to be smaller.
+// With DSR the backend sees the client, replies bypass the forwarding node, and the MTU is unchanged.
 func TestNodePortDSR(t *testing.T) {
 	fixtures.CountRuns(t)
 	netlab.EachPlace(t, netlab.Options{}, true, func(t *testing.T, n *netlab.Network) {
@@ -105,7 +105,7 @@ func TestNodePortDSR(t *testing.T) {
 					t.Errorf("IPv%d UDP, %d bytes: %v", family, size, err)
 				}
 			}
-			// Nobody answers by way of the forwarding node: it sees as many packets as the client sends.
+			// No reply passes the forwarding node: it sees only the client's packets.
 			sent, arrived := sentPackets(*n.World, t), receivedPackets(n.A.Netns, t)
 			for range 200 {
 				if err := netlab.EchoUDP(d, 100); err != nil {
@@ -121,7 +121,7 @@ func TestNodePortDSR(t *testing.T) {
 	})
 }
 
-// acceptOne echoes one connection and tells who opened it.
+// acceptOne echoes one connection and returns its client.
 func acceptOne(p netlab.Netns, tb testing.TB, a netip.Addr) <-chan string {
 	tb.Helper()
 	seen := make(chan string, 1)
@@ -150,7 +150,7 @@ func receivedPackets(p netlab.Netns, tb testing.TB) uint64 {
 	return received
 }
 
-// A backend's node whose view differs (here: its backend is on the first node) forwards with its own address instead.
+// A backend's node with another view (here: its backend is on the first node) forwards with its own address.
 func TestNodePortDSRViewsDiffer(t *testing.T) {
 	cfg := fixtures.ServicesConfig(config.AccelerationTC)
 	cfg.DSR = true
@@ -166,7 +166,7 @@ func TestNodePortDSRViewsDiffer(t *testing.T) {
 	}
 }
 
-// An ICMP error about an answer goes to the node that the client knows, and from there to the backend.
+// An ICMP error about a reply goes to the node that the client uses, and from there to the backend.
 func TestNodePortDSRErrors(t *testing.T) {
 	cfg := fixtures.ServicesConfig(config.AccelerationTC)
 	cfg.DSR = true
@@ -187,7 +187,7 @@ func TestNodePortDSRErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	errs := n.B1.ListenICMP(t, n.B1.V4)
-	if err := client.Close(); err != nil { // its host answers now that nobody is there
+	if err := client.Close(); err != nil { // its host replies now that the port is closed
 		t.Fatal(err)
 	}
 	if _, err := server.WriteToUDPAddrPort([]byte("gone?"), from); err != nil {

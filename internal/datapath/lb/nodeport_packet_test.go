@@ -39,8 +39,8 @@ func TestNodePortLastHop(t *testing.T) {
 		pod := netip.AddrPortFrom(fixtures.PodA.Addr(family), 45001)
 		service := transport(fixtures.FromPod(), pod, f.Frontend).Ttl(1)
 		r.CheckOne(t, harness.Answered(name+" of a pod to a Service", harness.PodSends(service), expired(service)))
-		// What a pod sends to the world is the stack's to answer, with the address that it has towards pods.
-		r.CheckOne(t, harness.Passes(name+" of a pod to the world", harness.PodSends(transport(fixtures.FromPod(), pod, netip.AddrPortFrom(fixtures.External.Addr(family), 443)).Ttl(1))))
+		// The kernel stack replies to a pod's packet to an external host, with the node's address on the pod's link.
+		r.CheckOne(t, harness.Passes(name+" of a pod to an external host", harness.PodSends(transport(fixtures.FromPod(), pod, netip.AddrPortFrom(fixtures.External.Addr(family), 443)).Ttl(1))))
 	})
 }
 

@@ -77,7 +77,7 @@ func TestServicesRandomly(t *testing.T) {
 		t.Errorf("%d steps with conflicts and %d without: the steps do not try enough", conflicts, free)
 	}
 	clock = clock.Add(time.Hour)
-	_ = s.Sweep(clock) // else the next agent deletes what has just lost its last reference; conflicts, which it tells of, may stay
+	_ = s.Sweep(clock) // else the next agent deletes a set that just lost its last reference; conflicts may remain
 	if changed, err := New(&d.Objects.Maps, 0).Sync(inOrder(model)); changed > 0 && err == nil {
 		t.Errorf("the next agent writes %d entries", changed)
 	}
@@ -124,10 +124,10 @@ func wants(t *testing.T, step int, s *Services, model map[service.PortName]servi
 		}
 	}
 	for f := range wanted {
-		t.Errorf("step %d: nobody has %s", step, describe(f))
+		t.Errorf("step %d: no port has %s", step, describe(f))
 	}
 	if n, err := table.Count(s.services); err != nil || n != frontendsOf(all) {
-		t.Errorf("step %d: %d frontends are nobody's: %v", step, n-frontendsOf(all), err)
+		t.Errorf("step %d: %d frontends have no port: %v", step, n-frontendsOf(all), err)
 	}
 	return conflicts
 }

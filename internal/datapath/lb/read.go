@@ -38,7 +38,7 @@ type frontendName struct {
 	kind service.Kind
 }
 
-// names takes the names, so that reading maps, which takes a while, keeps nobody from changing Services.
+// names copies the names, so that reading maps, which takes a while, does not block changes of Services.
 func (s *Services) names() (names, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *Services) All() ([]ServicePort, error) {
 	return all, nil
 }
 
-// Counts gives the counts of the ports that have had connections.
+// Counts returns the counts of the ports that have had connections.
 func (s *Services) Counts() (map[service.PortName]ServiceCount, error) {
 	names, err := s.names()
 	if err != nil {

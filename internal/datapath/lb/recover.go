@@ -15,13 +15,13 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// recover takes up what an earlier agent left, once. Values stay as they are until somebody wants them to be different; sets and
-// tables that no value refers to are deleted.
+// recover reads the state of an earlier agent, once. Values stay until a change is requested; sets and tables without
+// a reference are deleted.
 func (s *Services) recover() (deleted int, err error) {
 	if s.recovered {
 		return 0, nil
 	}
-	// What an attempt that failed has found is found again.
+	// A failed attempt is repeated from the start.
 	s.frontends, s.strangers = map[bpf.Frontend]held{}, nil
 	s.sets.interned, s.tables.interned = newInterned(), newInterned()
 	err = table.Read(s.services, func(k *bpf.Frontend, v *bpf.Service) {
@@ -53,7 +53,7 @@ func (s *Services) recover() (deleted int, err error) {
 	return deleted, nil
 }
 
-// tablesReferred gives the contents of the tables that values refer to, by their number.
+// tablesReferred returns the contents of referenced tables by id.
 func (s *Services) tablesReferred() map[uint32]string {
 	contents := map[uint32]string{}
 	for _, h := range s.frontends {
@@ -66,7 +66,7 @@ func (s *Services) tablesReferred() map[uint32]string {
 	return contents
 }
 
-// refer notes what one side of a value refers to, and tells whether some of that is missing.
+// refer adds the references of one side of a value, and reports whether any are missing.
 func (s *Services) refer(side bpf.BackendSet) (broken bool) {
 	if side.Count > 0 {
 		set := s.sets.byID[side.Id]
@@ -80,7 +80,7 @@ func (s *Services) refer(side bpf.BackendSet) (broken bool) {
 	return broken
 }
 
-// recoverNumbers finds the numbers that are in use, so that no new Service gets what an old one has left behind.
+// recoverNumbers finds the ids in use, so that no new Service gets stale state.
 func (s *Services) recoverNumbers() error {
 	if err := s.sources.recover(); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (s *Services) recoverNumbers() error {
 	for id := range s.sources.has {
 		s.stranger(id)
 	}
-	// A walk that is disturbed by the datapath's own entries begins again; it must not miss one that is there already.
+	// A walk that the datapath's own writes disturb starts again: it must not miss existing entries.
 	var key any
 	for {
 		next, err := s.counts.NextKeyBytes(key)
@@ -112,7 +112,7 @@ func (s *Services) stranger(id uint32) {
 	s.nextID = max(s.nextID, id+1)
 }
 
-// Backends are those of the frontends that are there, also of an earlier agent, each once.
+// Backends returns the backends of all frontends, including an earlier agent's, each once.
 func (s *Services) Backends() ([]service.Backend, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *Services) Backends() ([]service.Backend, error) {
 	return slices.Collect(maps.Keys(has)), nil
 }
 
-// adopted ends the adoption with the first Sync: what nobody has claimed is nobody's.
+// adopted ends the adoption with the first Sync: unclaimed frontends are deleted.
 func (s *Services) adopted() {
 	if !s.adopting {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 )
 
-// A recovery that failed leaves nothing behind: the next one counts users of sets and tables from the beginning, so that they go
-// with the last one.
+// A failed recovery leaves no state: the next one counts users of sets and tables anew, so that they are deleted with
+// the last one.
 func TestServicesRecoverAgain(t *testing.T) {
 	d := openServices(t, config.Datapath{})
 	all := fixtures.Crowd(3)
@@ -50,7 +50,7 @@ func TestServicesRecoverAgain(t *testing.T) {
 	}
 }
 
-// Tables that are made anew have other numbers: sockets may remember the old ones.
+// Recreated tables have other ids: sockets may keep the old ones.
 func TestNumbersBeginAnywhere(t *testing.T) {
 	numbers := map[uint32]bool{}
 	const tables = 4
@@ -65,7 +65,7 @@ func TestNumbersBeginAnywhere(t *testing.T) {
 			}
 		}
 	}
-	if len(numbers) != 2*tables { // else by a chance of some 10^-8
+	if len(numbers) != 2*tables { // wrong with a probability of about 10^-8
 		t.Errorf("the numbers of %d tables and sets of backends are %v", 2*tables, numbers)
 	}
 }

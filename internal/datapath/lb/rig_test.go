@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// tables are the maps of Services with the tables that keep them.
+// tables are the maps of Services and their tables.
 type tables struct {
 	*load.Objects
 	Services *Services

@@ -15,16 +15,15 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// Services are the tables by which connections to a Service get a backend. The agent is their only writer; its methods may be
-// called from several goroutines.
+// Services are the maps that translate Services. The agent is their only writer; methods are safe for concurrent use.
 //
-// What a frontend does is one value in one map, which is replaced as a whole; sets of backends and tables of consistent
-// hashing are written before a value refers to them, never changed, and deleted some time after the last reference. So at any
-// moment, also when the agent is killed, each frontend has its old backends or its new ones.
+// Each frontend is one value in one map, which is replaced as a whole. Backend sets and Maglev tables are written
+// before a value refers to them, never changed, and deleted some time after the last reference. So at any time, also
+// when the agent is killed, each frontend has its old or its new backends.
 //
-// A Service port that cannot be had as it should be is a PortError, of which the cause may be a FullError or a ConflictError.
-// It keeps what it had before, and the others are not affected. Sync, Apply and Sweep try these ports again and return all the
-// errors that still stand.
+// A Service port that cannot be applied is a PortError, caused for example by a FullError or a ConflictError. It
+// keeps its old state, and other ports are not affected. Sync, Apply and Sweep try these ports again and return all
+// pending errors.
 type Services struct {
 	mu         sync.Mutex
 	services   *ebpf.Map
@@ -36,25 +35,25 @@ type Services struct {
 	maglevSize int // 0: by the number of backends
 
 	recovered bool
-	adopting  bool     // no Sync has come since
-	strangers []uint32 // numbers that an earlier agent gave
-	// frontends is what the map `services` holds.
+	adopting  bool     // no Sync yet
+	strangers []uint32 // ids of an earlier agent
+	// frontends mirrors the map `services`.
 	frontends     map[bpf.Frontend]held
 	ports         map[service.PortName]*port
 	ids           map[uint32]bool // of ports
 	nextID        uint32
-	gone          []goneID // numbers of ports that are no more
-	freed         bool     // since ports in trouble have been tried
+	gone          []goneID // ids of deleted ports
+	freed         bool     // since failed ports were last tried
 	swept         time.Time
 	pendingErrors pendingErrors
 }
 
-// held is one entry of the map `services`. Without a port, nobody has claimed it (yet).
+// held is one entry of the map `services`. Without a port it is not claimed (yet).
 type held struct {
 	value bpf.Service
 	port  *port
 	kind  service.Kind
-	// broken says that the value refers to something that is not there, and has to be written anew.
+	// broken: the value has a missing reference and must be rewritten.
 	broken bool
 }
 
@@ -86,8 +85,8 @@ func New(m *bpf.Maps, maglevSize int) *Services {
 	}
 }
 
-// Sync makes the tables hold all and nothing else, touching only what differs, and says how many entries it touched. Where two
-// ports want one frontend, the first one of them has it.
+// Sync makes the maps equal to all, writing only differences, and returns how many entries it changed. If two ports
+// want one frontend, the first one gets it.
 func (s *Services) Sync(all []service.Port) (changed int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +127,8 @@ func (s *Services) Sync(all []service.Port) (changed int, err error) {
 	return changed, errors.Join(err, s.pendingErrors.err())
 }
 
-// Apply makes changes: a port in set takes the place of that with its name, and those in removed go. A frontend that a port
-// has remains with it until it gives it up.
+// Apply applies changes: a port in set replaces the one with its name, and those in removed are deleted. A frontend
+// stays with its port until that gives it up.
 func (s *Services) Apply(set []service.Port, removed []service.PortName) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,13 +147,13 @@ func (s *Services) Apply(set []service.Port, removed []service.PortName) error {
 	}
 	s.set(set, now)
 	s.freed = s.freed || len(loose) > 0
-	s.retry(now) // one that waits for a frontend takes it over
+	s.retry(now) // a port that waits for a frontend takes it over
 	_, e := s.deleteLoose(loose, now)
 	s.retry(now)
 	return errors.Join(err, e, s.pendingErrors.err())
 }
 
-// Sweep deletes what nothing refers to any more and what has expired. Call it every few seconds.
+// Sweep deletes unreferenced and expired entries. Call it every few seconds.
 func (s *Services) Sweep(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +165,7 @@ func (s *Services) Sweep(now time.Time) error {
 	return errors.Join(err, s.pendingErrors.err())
 }
 
-// drop gives a port up, and gives the frontends that nobody has claimed since.
+// drop deletes a port and its frontends that no other port has claimed since.
 func (s *Services) drop(name service.PortName, now time.Time) (loose []bpf.Frontend) {
 	p := s.ports[name]
 	if p == nil {
@@ -183,7 +182,7 @@ func (s *Services) drop(name service.PortName, now time.Time) (loose []bpf.Front
 	return p.frontends
 }
 
-// loosen lets go of the frontends that a port is about to give up, so that another one of the same change can have them.
+// loosen releases the frontends that a port is about to give up, for other ports of the same change.
 func (s *Services) loosen(want service.Port) (loose []bpf.Frontend) {
 	p := s.ports[want.Name]
 	if p == nil {
@@ -208,7 +207,7 @@ func (s *Services) loosen(want service.Port) (loose []bpf.Frontend) {
 	return loose
 }
 
-// deleteLoose deletes those of the frontends that nobody has claimed.
+// deleteLoose deletes those of the frontends that are unclaimed.
 func (s *Services) deleteLoose(loose []bpf.Frontend, now time.Time) (deleted int, err error) {
 	for _, key := range loose {
 		h, ok := s.frontends[key]
@@ -227,7 +226,7 @@ func (s *Services) deleteLoose(loose []bpf.Frontend, now time.Time) (deleted int
 	return deleted, err
 }
 
-// leave takes the references of a value away.
+// leave removes the references of a value.
 func (s *Services) leave(v bpf.Service, now time.Time) {
 	for _, side := range []bpf.BackendSet{v.Internal, v.External} {
 		if side.Count > 0 {
@@ -239,7 +238,7 @@ func (s *Services) leave(v bpf.Service, now time.Time) {
 	}
 }
 
-// sweep deletes what has had no reference for the time of grace, and what has expired.
+// sweep deletes what has been unreferenced for longer than grace, and what has expired.
 func (s *Services) sweep(now time.Time) (deleted int, err error) {
 	n, e := s.sets.sweep(now)
 	deleted, err = deleted+n, errors.Join(err, e)

@@ -221,7 +221,7 @@ func ageAffinities(r *netlab.Sockets, tb testing.TB, by time.Duration) {
 		}
 	}
 	if aged == 0 {
-		tb.Fatal("nobody has an affinity")
+		tb.Fatal("no affinity")
 	}
 }
 
@@ -236,7 +236,7 @@ func affinityAge(r *netlab.Sockets, tb testing.TB) time.Duration {
 	var value bpf.Affinity
 	all := r.D.Objects.Maps.Affinities.Iterate()
 	if !all.Next(&key, &value) {
-		tb.Fatal("nobody has an affinity")
+		tb.Fatal("no affinity")
 	}
 	return time.Duration(int64(now) - int64(value.Used))
 }

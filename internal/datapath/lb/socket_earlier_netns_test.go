@@ -40,14 +40,14 @@ func TestSocketSendAmongOthers(t *testing.T) {
 	t.Parallel()
 	r := netlab.NewSockets(t, false)
 	r.ServeAll(t)
-	// Nobody listens at the backend of the Services of the others, so that the servers of this one's are not busy.
-	nobody := netip.AddrPortFrom(netlab.Backends4[0], 9)
+	// No server listens at the other Services' backend, so that the servers of this one are not busy.
+	noServer := netip.AddrPortFrom(netlab.Backends4[0], 9)
 	var busy [2]netip.AddrPort
 	var ports []service.Port
 	for i := range busy {
 		busy[i] = netip.AddrPortFrom(netlab.Dns4.Addr(), uint16(1000+i))
 		p := netlab.PortOf(busy[i], cluster.UDP)
-		p.Entries[0].Internal.Addresses = []netip.AddrPort{nobody}
+		p.Entries[0].Internal.Addresses = []netip.AddrPort{noServer}
 		ports = append(ports, p)
 	}
 	r.Sync(t, netlab.BothOf(netlab.Web4, netlab.Backends4[:2]...), netlab.BothOf(netlab.Dns4, netlab.Backends4[2]), ports)

@@ -17,8 +17,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/sock"
 )
 
-// Sockets ends what applications still send to backends that are gone. TCP needs no help: the backend's end resets, or
-// nothing answers. UDP would send into the void for as long as the socket is open.
+// Sockets destroys sockets connected to removed backends. TCP does not need it: the backend's end resets, or no reply
+// arrives. UDP would send to the removed backend while the socket is open.
 type Sockets struct {
 	peers *ebpf.Map
 	log   *slog.Logger
@@ -34,13 +34,13 @@ type destroyer struct {
 	link *link.Iter
 }
 
-// destroyerObjects are those of the object that are used; it has the map sock_storage from the datapath.
+// destroyerObjects are the objects used; the map sock_storage is the datapath's.
 type destroyerObjects struct {
 	Program *ebpf.Program `ebpf:"destroy_udp"`
 	Gone    *ebpf.Map     `ebpf:"stale_backends"`
 }
 
-// NewSockets gives the sockets their map.
+// NewSockets returns Sockets on this map.
 func NewSockets(m *bpf.Maps, log *slog.Logger) *Sockets {
 	return &Sockets{peers: m.SockStorage, log: log}
 }

@@ -130,7 +130,7 @@ func TestSocketLeavesOthersAlone(t *testing.T) {
 			t.Errorf("%s answered as %s, expected %s", name, peer, backend)
 		}
 	}
-	// The Service's address with another port is nobody's.
+	// The Service's address with another port has no frontend.
 	s := r.Socket(t, false, unix.SOCK_STREAM)
 	if err := s.Connect(netip.AddrPortFrom(netlab.Web4.Addr(), 81)); !errors.Is(err, unix.ENETUNREACH) {
 		t.Errorf("another port of the Service: %v", err)
@@ -149,10 +149,10 @@ func TestSocketLeavesOthersAlone(t *testing.T) {
 		}
 	})
 	t.Run("TCP connected again after a refusal", func(t *testing.T) {
-		nobody := netip.MustParseAddrPort("10.96.0.11:80")
-		r.Sync(t, netlab.BothOf(netlab.Web4, netlab.Backends4[0]), netlab.BothOf(nobody))
+		noService := netip.MustParseAddrPort("10.96.0.11:80")
+		r.Sync(t, netlab.BothOf(netlab.Web4, netlab.Backends4[0]), netlab.BothOf(noService))
 		s := r.Socket(t, false, unix.SOCK_STREAM)
-		if err := s.Connect(nobody); !errors.Is(err, unix.ECONNREFUSED) {
+		if err := s.Connect(noService); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Fatal(err)
 		}
 		if err := s.Connect(netlab.Web4); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// allowed asks the trie as the datapath does.
+// allowed looks up the trie as the datapath does.
 func allowed(tb testing.TB, s *Services, name service.PortName, a string) bool {
 	tb.Helper()
 	var value uint8

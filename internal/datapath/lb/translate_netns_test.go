@@ -10,8 +10,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/netlab"
 )
 
-// A pod reaches a ClusterIP that its socket did not find, wherever the backend is: on another node, here, in the pod itself,
-// on the node, in the world.
+// A pod reaches a ClusterIP that its socket did not translate, with the backend on another node, on this node, in the
+// pod itself, on the node, or external.
 func TestLateServices(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		t.Run(fmt.Sprintf("ebpf=%t", routing), func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestLateServices(t *testing.T) {
 	}
 }
 
-// A client of the world keeps its address towards a backend on the node that it has reached.
+// An external client keeps its address towards a backend on the node that it has reached.
 func TestNodePortLocalBackend(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		t.Run(fmt.Sprintf("ebpf=%t", routing), func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestNodePortLocalBackend(t *testing.T) {
 				n.A1.ServeTCP(t, n.A1.Addr(family))
 				n.A1.ServeUDP(t, n.A1.Addr(family))
 				netlab.CarriesService(t, *n.World, n.A.Addr(family))
-				// So does a pod of another node, whose packets and answers go straight otherwise.
+				// So does a pod of another node, whose packets and replies are direct otherwise.
 				netlab.CarriesService(t, n.B1.Netns, n.A.Addr(family))
 			}
 			n.DropsNothing(t)

@@ -66,7 +66,7 @@ func TestHalvesOfDifferentConnections(t *testing.T) {
 	})
 }
 
-// However much is sent that nobody answers, it fills the table of openings only.
+// Unreplied packets fill only nat_pending.
 func TestUnansweredIsNotEstablished(t *testing.T) {
 	for _, dsr := range []bool{false, true} {
 		r := harness.NewServices(t, config.Datapath{DSR: dsr})

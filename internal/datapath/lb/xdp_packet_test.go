@@ -58,7 +58,7 @@ func TestXDPKnownConnections(t *testing.T) {
 	none := fixtures.Eth(fixtures.NodeA.Mac, fixtures.NodeB.Mac).Ipv4(v4.Node.Addr(), v4.Backend.Addr()).Udp(v4.Node.Port(), v4.Backend.Port()).Payload("x").Ttl(63)
 	none.SumOffset = -1
 	in, out := unsummed.Bytes(), none.Bytes()
-	in[fixtures.EthLen+fixtures.Ipv4Len+5], out[fixtures.EthLen+fixtures.Ipv4Len+5] = 9, 9 // the length, which nobody sets without a checksum
+	in[fixtures.EthLen+fixtures.Ipv4Len+5], out[fixtures.EthLen+fixtures.Ipv4Len+5] = 9, 9 // the length, without a checksum update
 	cases = append(cases,
 		harness.PacketCase{Name: "IPv4 UDP without a checksum", Run: harness.Run{Program: bpf.ProgWireXdp, In: in}, Verdict: harness.VerdictRedirect, Out: out},
 		harness.Untouched("IPv4 options", fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ipv4(v4.Client.Addr(), v4.Frontend.Addr()).IpOptions(0x94, 4, 0, 0).Udp(v4.Client.Port(), v4.Frontend.Port()).Bytes()),
@@ -173,7 +173,7 @@ func TestConnectionsOfWires(t *testing.T) {
 	}
 }
 
-// What does not leave by a wire is tc's to begin: backends here, behind tunnels and in the world, and refusing.
+// XDP leaves to tc what does not leave by a wire: local, tunnelled and external backends, and rejections.
 func TestXDPLeavesToTC(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	for _, family := range fixtures.Families {

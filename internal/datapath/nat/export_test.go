@@ -7,13 +7,13 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/conntrack"
 )
 
-// What tests outside the package need to know of it.
+// Exports for tests outside the package.
 const (
 	SettlingTime = settling
 	ExpiryCalls  = slots
 )
 
-// UnansweredLasts is how long a TCP connection without a reply lasts.
+// UnansweredLasts is the timeout of a TCP connection without a reply.
 func UnansweredLasts(protocol uint8) time.Duration {
 	return entry{key: bpf.Tuple{Protocol: protocol}}.timeout(conntrack.Opening, bpf.NatEntry{})
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// ForgetPods removes what translation remembers of addresses whose pods are gone, so that a pod that gets one of them inherits nothing:
-// connections that the pod took part in, and that its packets are looked up. It says how many entries it removed. Their slots are free by that.
+// ForgetPods removes the NAT state of addresses whose pods are deleted, so that a pod that reuses one inherits
+// nothing: connections with the pod at either end, and its entry in nat_pods. It returns how many entries it removed;
+// their slots are free.
 func (c *Table) ForgetPods(gone []netip.Addr) (removed int, err error) {
 	if len(gone) == 0 {
 		return 0, nil
@@ -48,7 +49,7 @@ func (c *Table) ForgetPods(gone []netip.Addr) (removed int, err error) {
 	return removed + n, errors.Join(err, e)
 }
 
-// Addresses hands the addresses of every entry to visit, each as often as it occurs.
+// Addresses calls visit with the addresses of every entry, once per occurrence.
 func (c *Table) Addresses(visit func(netip.Addr)) error {
 	var err error
 	for _, m := range []*ebpf.Map{c.entries, c.pending} {

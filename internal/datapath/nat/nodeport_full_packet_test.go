@@ -21,11 +21,11 @@ import (
 // visitor is a client of a NodePort, packet by packet.
 type visitor struct {
 	r       *harness.Harness
-	program string // that the uplink's packets meet
+	program string // of the uplink's packets
 	f       fixtures.Visit
 }
 
-// visits gives client number i of a rig's NodePort.
+// visits returns client number i of a NodePort.
 func visits(r *harness.Harness, program string, family, i int) *visitor {
 	f := fixtures.FlowOf(family)
 	f.Client = netip.AddrPortFrom(f.Client.Addr(), uint16(1000+i))
@@ -49,13 +49,13 @@ func (v *visitor) sends(tb testing.TB, flags byte) harness.Outcome {
 	return v.run(tb, fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(v.f.Client.Addr(), v.f.Frontend.Addr()).Tcp(v.f.Client.Port(), v.f.Frontend.Port()).Segment(flags, 1000, 0))
 }
 
-// answered brings a segment of the backend, to the port that the client's packets have got.
+// answered receives a segment of the backend at the client's translated port.
 func (v *visitor) answered(tb testing.TB, flags byte) harness.Outcome {
 	tb.Helper()
 	return v.run(tb, fixtures.Eth(fixtures.NodeB.Mac, fixtures.NodeA.Mac).Ip(v.f.Backend.Addr(), v.f.Node.Addr()).Tcp(v.f.Backend.Port(), v.f.Node.Port()).Segment(flags, 1000, 1001))
 }
 
-// opens begins a connection and tells whether its first packet has gone on.
+// opens sends a SYN and reports whether it was forwarded.
 func (v *visitor) opens(tb testing.TB) bool {
 	tb.Helper()
 	got := v.sends(tb, fixtures.TcpSYN)
@@ -70,32 +70,32 @@ func (v *visitor) opens(tb testing.TB) bool {
 	return true
 }
 
-// establishes does the rest of the handshake and tells whether it has all gone on.
+// establishes completes the handshake and reports whether all packets were forwarded.
 func (v *visitor) establishes(tb testing.TB) bool {
 	tb.Helper()
 	return v.isAnswered(tb, fixtures.TcpSYN|fixtures.TcpACK) && v.sends(tb, fixtures.TcpACK).Verdict == harness.VerdictRedirect
 }
 
-// goesOn tells whether an established connection carries packets both ways.
+// goesOn reports whether an established connection carries packets in both directions.
 func (v *visitor) goesOn(tb testing.TB) bool {
 	tb.Helper()
 	return v.sends(tb, fixtures.TcpPSH|fixtures.TcpACK).Verdict == harness.VerdictRedirect && v.isAnswered(tb, fixtures.TcpPSH|fixtures.TcpACK)
 }
 
-// isAnswered tells whether a segment of the backend goes on to the client.
+// isAnswered reports whether a segment of the backend reaches the client.
 func (v *visitor) isAnswered(tb testing.TB, flags byte) (is bool) {
 	tb.Helper()
 	if v.program != bpf.ProgWireXdp {
 		return v.answered(tb, flags).Verdict == harness.VerdictRedirect
 	}
-	harness.InSecond(tb, func() { // about one packet in a second is tc's, where the kernel's routes lead
+	harness.InSecond(tb, func() { // about one packet in a second passes to tc, where the kernel's routes lead
 		v.answered(tb, flags)
 		is = v.answered(tb, flags).Verdict == harness.VerdictRedirect
 	})
 	return is
 }
 
-// eachEntrance runs a test with packets that meet tc and with packets that meet XDP, of both families.
+// eachEntrance runs a test with tc and with XDP, for both families.
 func eachEntrance(t *testing.T, f func(t *testing.T, program string, family int)) {
 	for _, program := range []string{bpf.ProgFromWire, bpf.ProgWireXdp} {
 		for _, family := range fixtures.Families {
@@ -109,7 +109,7 @@ func dropped(r *harness.Harness, tb testing.TB, program string, reason uint32) u
 	return r.Counters(tb)[program+" "+flow.DropReason(reason).String()].Packets
 }
 
-// Where every port of translation is taken, new connections are dropped and counted, and the old ones go on.
+// With all NAT ports in use, new connections are dropped and counted; existing ones continue.
 func TestNodePortWithoutPorts(t *testing.T) {
 	eachEntrance(t, func(t *testing.T, program string, family int) {
 		const ports, more = 8, 5
@@ -143,7 +143,7 @@ func TestNodePortWithoutPorts(t *testing.T) {
 	})
 }
 
-// Where `connections` is full, no other connection becomes established, which is counted, and those that are go on.
+// With `nat` full, no new connection becomes established, which is counted; existing ones continue.
 func TestNodePortConnectionsFull(t *testing.T) {
 	eachEntrance(t, func(t *testing.T, program string, family int) {
 		const room, more = 16, 4
@@ -173,7 +173,7 @@ func TestNodePortConnectionsFull(t *testing.T) {
 				t.Errorf("connection %d does not go on", i)
 			}
 		}
-		// One that ends makes room for another.
+		// A closed connection frees its entry.
 		if err := r.D.NAT.RemoveByKey(fixtures.TupleOf(old[0].f.Client, old[0].f.Frontend, fixtures.ProtoTCP)); err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +183,7 @@ func TestNodePortConnectionsFull(t *testing.T) {
 	})
 }
 
-// A flood of SYN fills no more than the table of openings, whoever they are from, and established connections go on meanwhile.
+// A SYN flood fills only `nat_pending`, whatever its sources, and established connections continue.
 func TestNodePortFlood(t *testing.T) {
 	eachEntrance(t, func(t *testing.T, program string, family int) {
 		const openings, flood = 1024, 20000
@@ -210,7 +210,7 @@ func TestNodePortFlood(t *testing.T) {
 				}
 			}
 		})
-		if went < flood*9/10 { // who is no flood would get through as well
+		if went < flood*9/10 { // a client other than the flood would get through as well
 			t.Errorf("only %d of %d packets went on to the backend", went, flood)
 		}
 		if !old.goesOn(t) {
@@ -221,7 +221,7 @@ func TestNodePortFlood(t *testing.T) {
 				t.Errorf("%s has %d entries: %v", m, n, err)
 			}
 		}
-		// And all of it is gone once it has timed out.
+		// All of it expires.
 		now, err := table.Monotonic()
 		if err != nil {
 			t.Fatal(err)

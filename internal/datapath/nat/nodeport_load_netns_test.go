@@ -23,7 +23,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// serveBriefly answers each connection with what it is told first, and ends it: the client's port is free at once.
+// serveBriefly echoes the first message of each connection and closes it, so that the client's port is free at once.
 func serveBriefly(p netlab.Netns, tb testing.TB, a netip.Addr) {
 	tb.Helper()
 	go netlab.AcceptAll(p.ListenTCP(tb, a), func(c net.Conn) {
@@ -35,7 +35,7 @@ func serveBriefly(p netlab.Netns, tb testing.TB, a netip.Addr) {
 	})
 }
 
-// asksFrom makes one connection from a port that is the same each time.
+// asksFrom makes one connection from a fixed port.
 func asksFrom(from netip.AddrPort, to netip.AddrPort, say string) error {
 	d := net.Dialer{
 		Timeout: netlab.Patience, LocalAddr: net.TCPAddrFromAddrPort(from),
@@ -46,7 +46,7 @@ func asksFrom(from netip.AddrPort, to netip.AddrPort, say string) error {
 	}
 	c, err := d.DialContext(context.Background(), "tcp", to.String())
 	for since := time.Now(); errors.Is(err, unix.EADDRNOTAVAIL) && time.Since(since) < netlab.Patience; {
-		time.Sleep(time.Millisecond) // the last connection's last acknowledgment is still on its way
+		time.Sleep(time.Millisecond) // the last ACK of the last connection may be in flight
 		c, err = d.DialContext(context.Background(), "tcp", to.String())
 	}
 	if err != nil {
@@ -66,8 +66,8 @@ func asksFrom(from netip.AddrPort, to netip.AddrPort, say string) error {
 	return err
 }
 
-// A client that opens a thousand connections from one port, each as soon as the last one has ended, gets them all, whether the port
-// is one that translation gives or not.
+// A client that opens a thousand connections in sequence from one port completes all of them, whether or not the port
+// is in the NAT port range.
 func TestNodePortFromOnePort(t *testing.T) {
 	const times = 500
 	netlab.EachPlace(t, netlab.Options{}, false, func(t *testing.T, n *netlab.Network) {
@@ -87,7 +87,7 @@ func TestNodePortFromOnePort(t *testing.T) {
 	})
 }
 
-// Segments that the sender's stack left whole (GSO) are translated as one packet, and every byte arrives.
+// GSO segments are translated as one packet, and every byte arrives.
 func TestNodePortSegmentation(t *testing.T) {
 	n := netlab.NewNetwork(t, netlab.Options{Cfg: fixtures.ServicesConfig(config.AccelerationTC)})
 	n.A.ServeNodePort(t, false, n.B1)
@@ -100,7 +100,7 @@ func TestNodePortSegmentation(t *testing.T) {
 		}
 		p, s := received(n.A.Netns, t)
 		packets, size = p-packets, s-size
-		// How much larger they are is a matter of how fast both ends are: a slow sender makes fewer segments at once.
+		// their size depends on the speed of both ends: a slow sender makes fewer segments at once
 		if size < 2*stream || size/packets <= 1500+fixtures.EthLen {
 			t.Errorf("IPv%d: %d bytes came in %d packets, which are no larger than the wire allows", family, size, packets)
 		}
@@ -108,7 +108,7 @@ func TestNodePortSegmentation(t *testing.T) {
 	n.DropsNothing(t)
 }
 
-// received counts what has come through the uplink.
+// received counts packets received by the uplink.
 func received(p netlab.Netns, tb testing.TB) (packets, size uint64) {
 	tb.Helper()
 	p.Do(tb, func() error {
@@ -121,8 +121,8 @@ func received(p netlab.Netns, tb testing.TB) (packets, size uint64) {
 	return packets, size
 }
 
-// When the load has ended, all that it has left in the tables goes within its timeouts: connections of the world and of pods,
-// answered and not, ended and left open, in one piece and in several.
+// After the load, all its entries expire within their timeouts: external and pod connections, replied and unreplied,
+// closed and open, fragmented or not.
 func TestTablesBecomeEmpty(t *testing.T) {
 	n := netlab.NewNetwork(t, netlab.Options{Cfg: fixtures.ServicesConfig(config.AccelerationTC)})
 	n.A.ServeNodePort(t, false, n.B1)
@@ -132,11 +132,11 @@ func TestTablesBecomeEmpty(t *testing.T) {
 		n.World.ServeUDP(t, fixtures.External.Addr(family))
 		netlab.CarriesService(t, *n.World, n.A.Addr(family))
 		netlab.CarriesService(t, n.A1.Netns, n.A.Addr(family))                                            // of its own node
-		if err := netlab.EchoUDP(n.A2.Dial(t, "udp", fixtures.External.Addr(family)), 3000); err != nil { // masqueraded, in pieces
+		if err := netlab.EchoUDP(n.A2.Dial(t, "udp", fixtures.External.Addr(family)), 3000); err != nil { // masqueraded, fragmented
 			t.Error(err)
 		}
 		silent := n.World.DialPort(t, "udp", netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort+1))
-		fixtures.Write(t, silent, "to nobody")
+		fixtures.Write(t, silent, "no reply")
 		if err := n.A2.Ping(t, n.A2.Addr(family), fixtures.External.Addr(family)); err != nil {
 			t.Error(err)
 		}
@@ -157,8 +157,8 @@ func TestTablesBecomeEmpty(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const longest = 6 * time.Hour                                                                // TCP that is established
-	for _, after := range []time.Duration{longest + time.Second, longest + 2*nat.SettlingTime} { // pods go once nothing needs them
+	const longest = 6 * time.Hour                                                                // established TCP
+	for _, after := range []time.Duration{longest + time.Second, longest + 2*nat.SettlingTime} { // pods are delisted once no entry needs them
 		for range nat.ExpiryCalls {
 			if _, err := n.A.D.NAT.Expire(now + after); err != nil {
 				t.Fatal(err)

@@ -11,10 +11,10 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// natPods is the map of the pods whose packets are looked up in `connections` before they go straight.
+// natPods is the map of pods whose packets need a lookup in `nat` before the fast path.
 type natPods struct{ m *ebpf.Map }
 
-// podsInUse are the listed pods, with whether a connection needs them to be.
+// podsInUse are the listed pods, and whether a NAT entry still needs them.
 type podsInUse map[bpf.Address]*podInUse
 
 type podInUse struct {
@@ -31,7 +31,7 @@ func (t natPods) read() (podsInUse, error) {
 	return pods, nil
 }
 
-// see notes whose packets an entry is for.
+// see marks the pods of an entry as in use.
 func (p podsInUse) see(e entry) {
 	if len(p) == 0 {
 		return
@@ -43,11 +43,11 @@ func (p podsInUse) see(e entry) {
 	}
 }
 
-// settling is for how long a pod stays listed at least: it is listed before its connection is in the tables.
+// settling is the minimum time a pod stays listed: it is listed before its NAT entry is created.
 const settling = 5 * time.Second
 
-// forgetPods takes the pods off the list that no connection needs. A connection that begins meanwhile counts on the pod being
-// listed, so the tables are read once more, and who is needed after all is listed again.
+// forgetPods removes the pods without NAT entries from the list. An entry created meanwhile relies on the pod being
+// listed, so the maps are read once more and pods that are needed after all are listed again.
 func (c *Table) forgetPods(pods podsInUse, now time.Duration) (removed int, err error) {
 	forgotten := podsInUse{}
 	for a, pod := range pods {

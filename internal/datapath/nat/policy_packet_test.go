@@ -14,8 +14,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Table are asked before translation remembers anything: a pod that may send nothing, or clients that a pod may not hear, take no place in
-// a table, no port and no entry for their pod.
+// Policies are evaluated before NAT state is created: a denied packet takes no NAT entry, no port and no entry for
+// its pod.
 func TestPolicyComesBeforeTranslation(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{Services: true})
 	fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
@@ -33,10 +33,10 @@ func TestPolicyComesBeforeTranslation(t *testing.T) {
 		p.Serve(t, frontend, 0, harness.End{Member: fixtures.PodB, Port: 8080}.At(family))
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: policy.DenyAll, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdA2: harness.PortsOf8080}))
 		p.Denies(t, name+" to a Service", harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.NoEgress)
-		p.Denies(t, name+" to the world", harness.PodSends(first(fixtures.FromPod(), pod, f.Client)), harness.NoEgress)
+		p.Denies(t, name+" to an external host", harness.PodSends(first(fixtures.FromPod(), pod, f.Client)), harness.NoEgress)
 		p.Serve(t, f.Frontend, 0, harness.End{Member: fixtures.PodA, Port: 8080}.At(family))
 		p.Denies(t, name+" from a client", harness.WireBrings(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, f.Frontend)), harness.InClosed)
-		p.Denies(t, name+" from the world", harness.WireBrings(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, harness.End{Member: fixtures.PodA, Port: 8080}.At(family))), harness.InClosed)
+		p.Denies(t, name+" from an external host", harness.WireBrings(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, harness.End{Member: fixtures.PodA, Port: 8080}.At(family))), harness.InClosed)
 		maps := p.D.Objects.Maps
 		for _, m := range []*ebpf.Map{maps.NatPending, maps.Nat, maps.NatPods} {
 			if n, err := table.Count(m); err != nil || n != 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
-// natPorts gives the translated port that each client has towards the flow's backend.
+// natPorts returns each client's translated port towards the flow's backend.
 func natPorts(r *harness.Harness, tb testing.TB, f fixtures.Visit) map[netip.AddrPort]uint16 {
 	tb.Helper()
 	ports := map[netip.AddrPort]uint16{}
@@ -35,7 +35,7 @@ func natPorts(r *harness.Harness, tb testing.TB, f fixtures.Visit) map[netip.Add
 	return ports
 }
 
-// endRig puts a client's connection where it is once both ends have sent FIN.
+// endRig puts a client's connection in the state after FIN of both ends.
 func endRig(r *harness.Harness, tb testing.TB, f fixtures.Visit, client netip.AddrPort, port uint16) {
 	tb.Helper()
 	f.Client, f.Node = client, netip.AddrPortFrom(f.Node.Addr(), port)
@@ -59,8 +59,8 @@ func endRig(r *harness.Harness, tb testing.TB, f fixtures.Visit, client netip.Ad
 	}
 }
 
-// A connection that has ended gives its port away when no other is left, and not before: its server may be in TIME-WAIT. Who
-// opens one from the same port again gets the same one, which the server takes for what it is.
+// A closed connection's port is reused only when no other is free: its server may be in TIME-WAIT. A new connection
+// from the same client port gets the same translated port, which the server accepts.
 func TestPortsOfEndedConnections(t *testing.T) {
 	for _, family := range fixtures.Families {
 		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestPortsOfEndedConnections(t *testing.T) {
 	}
 }
 
-// A server that ends a connection first takes no other client's SYN from its port for a minute, so that rests as long. Nothing has to rest where the
-// client has ended it, nor where its own port is kept.
+// A server that closes first accepts no other client's SYN from that port for a minute, so its entry stays in
+// TIME-WAIT. None does if the client closed first, or if its own port is kept.
 func TestPortsRest(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	for _, program := range []string{bpf.ProgFromWire, bpf.ProgWireXdp} {

@@ -17,17 +17,17 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
-// asker is a pod here that talks to one port of the world, with the node's address.
+// asker is a local pod that sends to one port of an external host, masqueraded.
 type asker struct {
 	r      *harness.Harness
 	pod    fixtures.Member
 	family int
 }
 
-// to is whom it talks to.
+// to is the destination.
 func (a asker) to() netip.AddrPort { return netip.AddrPortFrom(fixtures.External.Addr(a.family), 53) }
 
-// run runs one packet and tells whether it went on, as what.
+// run runs one packet and reports whether it was forwarded, and its output.
 func (a asker) run(tb testing.TB, in harness.Run) (went bool, out []byte) {
 	tb.Helper()
 	var got harness.Outcome
@@ -39,7 +39,7 @@ func (a asker) run(tb testing.TB, in harness.Run) (went bool, out []byte) {
 	return got.Verdict != harness.VerdictDrop, got.Out
 }
 
-// sends sends a packet of UDP, or of TCP with flags, from a port, and gives the port that it leaves with; 0 if it is dropped.
+// sends sends UDP, or TCP with flags, from a port, and returns the translated port; 0 if dropped.
 func (a asker) sends(tb testing.TB, protocol uint8, from uint16, flags byte) uint16 {
 	tb.Helper()
 	p := fixtures.ToWire().Ip(a.pod.Addr(a.family), a.to().Addr())
@@ -59,7 +59,7 @@ func (a asker) sends(tb testing.TB, protocol uint8, from uint16, flags byte) uin
 	return binary.BigEndian.Uint16(out[at:])
 }
 
-// hears brings a packet of the other end to a port of the node, and tells whether it has come to the pod.
+// hears receives a packet of the remote end at a port of the node, and reports whether the pod gets it.
 func (a asker) hears(tb testing.TB, protocol uint8, port uint16, flags byte) bool {
 	tb.Helper()
 	p := fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(a.to().Addr(), fixtures.NodeA.Addr(a.family))
@@ -77,14 +77,14 @@ func (a asker) hears(tb testing.TB, protocol uint8, port uint16, flags byte) boo
 	return to == a.pod.Addr(a.family)
 }
 
-// asks asks once and tells whether the answer has come.
+// asks sends one request and reports whether the reply arrived.
 func (a asker) asks(tb testing.TB, from uint16) bool {
 	tb.Helper()
 	port := a.sends(tb, fixtures.ProtoUDP, from, 0)
 	return port != 0 && a.hears(tb, fixtures.ProtoUDP, port, 0)
 }
 
-// connects makes a TCP connection and tells whether it has come about.
+// connects makes a TCP connection and reports whether it was established.
 func (a asker) connects(tb testing.TB, from uint16) bool {
 	tb.Helper()
 	port := a.sends(tb, fixtures.ProtoTCP, from, fixtures.TcpSYN)
@@ -101,14 +101,14 @@ func withTwoPods(t *testing.T, cfg config.Datapath, f func(t *testing.T, r *harn
 	}
 }
 
-// smallTables has room for 128 connections, and for 64 half-open ones.
+// smallTables has a capacity of 128 entries, and of 64 pending ones.
 var smallTables = config.Sizes{Connections: 256, Openings: 128}
 
-// While a table has room, no new connection takes the place of another one, neither of its own pod nor of one that holds more.
+// While a map has free entries, a new connection evicts no other, neither of its own pod nor of one that holds more.
 func TestNobodyLosesWhileThereIsRoom(t *testing.T) {
 	withTwoPods(t, config.Datapath{Sizes: smallTables}, func(t *testing.T, r *harness.Harness, greedy, modest asker) {
 		const open = 16 // of each pod: half of the slots together
-		// Who has used each slot once holds the table by the count of its slots, though nothing of that goes on.
+		// A pod that has used each slot once holds the map by its slot count, although its connections are over.
 		for from := range uint16(200) {
 			greedy.asks(t, 20000+from)
 		}
@@ -129,8 +129,8 @@ func TestNobodyLosesWhileThereIsRoom(t *testing.T) {
 	})
 }
 
-// A pod that asks far more than there is room for loses its own answers alone: what another pod has is there in the end, whichever of
-// both was first, and it finds room all the time.
+// A pod that exceeds the capacity loses only its own replies: another pod's entries survive, whichever started first,
+// and it can always create more.
 func TestPodAtItsBoundLosesItsOwn(t *testing.T) {
 	withTwoPods(t, config.Datapath{Sizes: smallTables}, func(t *testing.T, r *harness.Harness, greedy, modest asker) {
 		for from := range uint16(200) {
@@ -162,7 +162,7 @@ func TestPodAtItsBoundLosesItsOwn(t *testing.T) {
 	})
 }
 
-// owned counts the entry of a pod's packets from a port.
+// owned counts the entries of a pod's packets from a port.
 func owned(r *harness.Harness, tb testing.TB, m *ebpf.Map, a asker, from uint16, protocol uint8) int {
 	tb.Helper()
 	var c bpf.NatEntry
@@ -172,7 +172,7 @@ func owned(r *harness.Harness, tb testing.TB, m *ebpf.Map, a asker, from uint16,
 	return 1
 }
 
-// Handshakes of a pod survive a flood of SYN of another pod, and one from outside.
+// Handshakes of a pod, and one from outside, survive a SYN flood of another pod.
 func TestHalfOpenOfOthersSurviveFlood(t *testing.T) {
 	withTwoPods(t, config.Datapath{Sizes: smallTables}, func(t *testing.T, r *harness.Harness, greedy, modest asker) {
 		floods := map[string]func(i uint16){
@@ -204,7 +204,7 @@ func TestHalfOpenOfOthersSurviveFlood(t *testing.T) {
 	})
 }
 
-// Where nobody removes what has expired, the datapath does where it needs the room: here connections of TCP, which it keeps else.
+// If the agent removes no expired entries, the datapath evicts them when it needs space: here TCP connections.
 func TestExpiredGiveWayWithoutAgent(t *testing.T) {
 	withTwoPods(t, config.Datapath{Sizes: smallTables}, func(t *testing.T, r *harness.Harness, greedy, _ asker) {
 		const room = 128
@@ -228,7 +228,7 @@ func TestExpiredGiveWayWithoutAgent(t *testing.T) {
 		it := m.Iterate()
 		for it.Next(&key, &value) {
 			value.Seen = uint64(now - 11*time.Second)
-			value.Flags |= fixtures.IsFIN // of both ends: they last for 10 s
+			value.Flags |= fixtures.IsFIN // of both ends: timeout 10 s
 			aged[key] = value
 		}
 		for k, v := range aged {
@@ -244,7 +244,7 @@ func TestExpiredGiveWayWithoutAgent(t *testing.T) {
 	})
 }
 
-// One pod takes all ports towards one server, as the review has shown: another pod gets its own, and keeps them.
+// One pod takes all ports towards one server: another pod gets its own port and keeps it.
 func TestPortsAreSharedByPod(t *testing.T) {
 	withTwoPods(t, config.Datapath{NATPorts: localport.Range{First: 50000, Last: 50255}}, func(t *testing.T, r *harness.Harness, greedy, modest asker) {
 		const first = 20

@@ -10,23 +10,23 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/conntrack"
 )
 
-// entry is one direction of a connection.
+// entry is a NAT entry: one direction of a connection.
 type entry struct {
 	key     bpf.Tuple
 	value   bpf.NatEntry
-	pending bool // in `openings`
+	pending bool // in `nat_pending`
 }
 
 func (e entry) flag(f bpf.NatFlag) bool { return bpf.NatFlag(e.value.Flags)&f != 0 }
 
 func (e entry) initiator() bool { return e.flag(bpf.NatFlagNAT_INITIATOR) }
 
-// dsr tells whether the connection has no other direction here.
+// dsr reports whether the connection has no reverse entry on this node.
 func (e entry) dsr() bool { return e.flag(bpf.NatFlagNAT_DSR) }
 
 func (e entry) seen() time.Duration { return time.Duration(e.value.Seen) }
 
-// reversed is the key of the other direction.
+// reversed returns the key of the reverse direction.
 func (e entry) reversed() bpf.Tuple {
 	v := e.value
 	return bpf.Tuple{
@@ -35,10 +35,10 @@ func (e entry) reversed() bpf.Tuple {
 	}
 }
 
-// slots is in how many calls of Expire every entry is inspected once.
+// slots is the number of calls of Expire that inspect every entry once.
 const slots = 64
 
-// slot says in which of them an entry is.
+// slot returns the call that inspects an entry.
 func (e entry) slot() uint32 {
 	k := e.key
 	n := k.Source.Word[3] ^ k.Destination.Word[3] ^ uint32(k.SourcePort)<<16 ^ uint32(k.DestinationPort)
@@ -51,13 +51,13 @@ const (
 	flagsEnded = flagFIN | flagReset
 )
 
-// closing tells whether one direction has ended its side. RST is anybody's who guesses addresses and ports (RFC 5961): where the
-// other end goes on, it has not believed it.
+// closing reports whether one direction has closed. Anyone who guesses addresses and ports can send an RST (RFC
+// 5961): if the other end continues, it did not accept it.
 func closing(one, other bpf.NatEntry) bool {
 	return one.Flags&flagFIN != 0 || one.Flags&flagReset != 0 && other.Seen <= one.Seen
 }
 
-// state is what both directions make up; back is zero where there is no other one.
+// state is the common state of both directions; back is zero without a reverse entry.
 func (e entry) state(back bpf.NatEntry) conntrack.State {
 	if conntrack.HasEnd(e.key.Protocol) {
 		reset := (e.value.Flags|back.Flags)&flagReset != 0
@@ -68,21 +68,21 @@ func (e entry) state(back bpf.NatEntry) conntrack.State {
 			return conntrack.Closing
 		}
 	}
-	// A direct one stays among the openings, since nothing here tells that it is answered; who goes on sending shows it.
+	// A DSR entry stays pending, since this node sees no reply; continued packets show that it is established.
 	if e.pending && (!e.dsr() || e.value.Packets < 2) {
 		return conntrack.Opening
 	}
 	return conntrack.Established
 }
 
-// timeWait is how long the port of a connection that its server has ended is given to nobody else, unless `connections` is crowded.
+// timeWait is how long the port of a connection that its server closed is not reused, unless `nat` is crowded.
 const timeWait = time.Duration(bpf.TimeoutTIMEOUT_TCP_TIME_WAIT) * time.Second
 
-// shortest is the shortest of the timeouts: whatever had a packet since is not over.
+// shortest is the shortest timeout: an entry with a later packet has not expired.
 const shortest = time.Duration(bpf.TimeoutTIMEOUT_TCP_CLOSED) * time.Second
 
-// timeout is how long a translated connection in a state, which both directions make up, lasts without a packet: as long as with Linux'
-// connection tracking, but for TCP that is established or closing (RFC 5382). nat_expired of the datapath says the same.
+// timeout is that of a connection without packets, by its state: as in Linux conntrack, except for established or
+// closing TCP (RFC 5382). nat_expired in the datapath uses the same values.
 func (e entry) timeout(state conntrack.State, back bpf.NatEntry) time.Duration {
 	var seconds bpf.Timeout
 	switch protocol := cluster.Protocol(e.key.Protocol); {
@@ -106,7 +106,7 @@ func (e entry) timeout(state conntrack.State, back bpf.NatEntry) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// replied tells whether an opening has had a packet of the end that did not open it.
+// replied reports whether the responder of a pending connection has sent a packet.
 func (e entry) replied(back bpf.NatEntry) bool {
 	if e.initiator() {
 		return back.Packets > 0
@@ -114,22 +114,21 @@ func (e entry) replied(back bpf.NatEntry) bool {
 	return e.value.Packets > 0
 }
 
-// stream tells whether packets go in both directions for longer than a question and its answer do.
+// stream reports whether packets go in both directions for longer than a request and its reply.
 func (e entry) stream(back bpf.NatEntry) bool {
 	const stream = uint8(bpf.NatFlagNAT_STREAM)
 	return e.value.Flags&stream != 0 && (e.dsr() || back.Flags&stream != 0)
 }
 
-// Kind is what a connection is translated for.
+// Kind is the reason of the NAT entry.
 type Kind string
 
-// The kinds.
 const (
 	KindService    Kind = "service"
 	KindMasquerade Kind = "masquerade"
-	// KindDSR is a Service's too, but its answers do not come through this node.
+	// KindDSR is a Service's too, but its replies bypass this node.
 	KindDSR Kind = "direct"
-	// KindUnchanged is not translated: it is known so that its answers are not.
+	// KindUnchanged is not translated: the entry keeps its replies from being translated.
 	KindUnchanged Kind = "plain"
 )
 
@@ -145,21 +144,21 @@ func (e entry) kind() Kind {
 	return KindMasquerade
 }
 
-// Count counts connections that are alike.
+// Count is a number of connections with the same properties.
 type Count struct {
 	Kind Kind
 	// Protocol is an IP protocol number.
 	Protocol uint8
-	// State is what the direction of the opener shows.
+	// State is that of the initiator's direction.
 	State conntrack.State
-	// Table counts each once, not by its directions.
+	// Table counts each connection once, not per direction.
 	Entries int
 }
 
-// tally counts connections by everything but their number.
+// tally maps the properties to their number.
 type tally map[Count]int
 
-// add counts a connection at its opener.
+// add counts a connection at its initiator's entry.
 func (t tally) add(e entry) {
 	if e.initiator() || e.dsr() {
 		t[Count{Kind: e.kind(), Protocol: e.key.Protocol, State: e.state(bpf.NatEntry{})}]++
@@ -178,7 +177,7 @@ func (t tally) sorted() []Count {
 	return all
 }
 
-// Counts gives the connections that the last Expire found, also those that it removed. It reads no table.
+// Counts returns the connections that the last Expire found, including those it removed. It reads no map.
 func (c *Table) Counts() []Count {
 	c.countsMu.Lock()
 	defer c.countsMu.Unlock()

@@ -18,11 +18,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// Table are the tables of connections that are translated packet by packet. The datapath writes them; this removes what
-// is over. Its methods may be called from several goroutines.
+// Table has the NAT entries. The datapath writes them; Table removes expired ones. Its methods are safe for
+// concurrent use.
 //
-// A connection has an entry for each of its directions, and both go together: an entry is removed only when neither direction
-// has had a packet for as long as the state that both make up lasts.
+// A connection has an entry per direction. Both are removed together, when neither direction has had a packet for the
+// timeout of their common state.
 type Table struct {
 	mu         sync.Mutex
 	entries    *ebpf.Map
@@ -30,24 +30,23 @@ type Table struct {
 	pods       natPods
 	fragments  *ebpf.Map
 	generation *table.Generation
-	slot       uint32 // of the entries that are inspected this time
-	// crowded says that `connections` was more than half full: then RST of one end is believed, since it mostly is what it seems, and
-	// no connection rests.
+	slot       uint32 // of the entries that this call inspects
+	// crowded: `nat` is more than half full. Then an RST of one end ends an entry, and no entry stays in TIME-WAIT.
 	crowded bool
 
 	countsMu sync.Mutex
 	counts   []Count
 }
 
-// New gives the tables their maps.
+// New returns a table on these maps.
 func New(m *bpf.Maps, g *table.Generation) *Table {
 	return &Table{
 		entries: m.Nat, pending: m.NatPending, pods: natPods{m.NatPods}, fragments: m.Fragments, generation: g,
 	}
 }
 
-// Expire removes the connections that are over at now (see Monotonic), and what is remembered of packets in pieces, and says how many
-// entries it removed. It reads whole tables in batches; call it every few seconds.
+// Expire removes entries that are expired at now (see Monotonic) and fragment state, and returns how many entries it
+// removed. It reads whole maps in batches; call it every few seconds.
 func (c *Table) Expire(now time.Duration) (removed int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +62,7 @@ func (c *Table) Expire(now time.Duration) (removed int, err error) {
 		err = errors.Join(err, e)
 	}
 	if err != nil {
-		return removed, err // what was not read may be what a pod is listed for
+		return removed, err // an entry that was not read may need a listed pod
 	}
 	c.countsMu.Lock()
 	c.counts = tally.sorted()
@@ -74,7 +73,7 @@ func (c *Table) Expire(now time.Duration) (removed int, err error) {
 	return removed + n, errors.Join(err, e)
 }
 
-// forgetFragments forgets packets in pieces of which no other piece will come.
+// forgetFragments removes expired fragment state.
 func (c *Table) forgetFragments(now time.Duration) (removed int, err error) {
 	const lasts = time.Duration(bpf.TimeoutTIMEOUT_FRAGMENTS) * time.Second
 	var old []bpf.FragmentKey
@@ -92,7 +91,7 @@ func (c *Table) forgetFragments(now time.Duration) (removed int, err error) {
 	return removed, err
 }
 
-// expire removes what is over in one of the tables.
+// expire removes the expired entries of one map.
 func (c *Table) expire(m *ebpf.Map, now time.Duration, tally tally, pods podsInUse) (removed int, err error) {
 	var over []bpf.Tuple
 	var entries uint32
@@ -122,9 +121,9 @@ func (c *Table) expire(m *ebpf.Map, now time.Duration, tally tally, pods podsInU
 	return removed, err
 }
 
-// ended tells whether an entry's connection is over. Looking for the other direction takes a system call, so it is asked only
-// when this one would have ended by itself or may have ended with it, and of a few others in turn (inspect), to find halves
-// that are left of something.
+// ended reports whether an entry's connection is over. Looking up the reverse direction takes a system call: it is
+// done only if this entry has expired or may have ended with the other, and for a few entries in turn (inspect), to
+// find entries without a counterpart.
 func (c *Table) ended(e entry, now time.Duration, inspect bool) (bool, error) {
 	quiet := now - e.seen()
 	rests := !c.crowded && e.flag(bpf.NatFlagNAT_TIME_WAIT)
@@ -155,7 +154,7 @@ func (c *Table) ended(e entry, now time.Duration, inspect bool) (bool, error) {
 	return quiet >= lasts, nil
 }
 
-// other looks for the entry of the other direction, which may be in either table while the connection becomes established.
+// other looks up the reverse entry. It may be in either map while the connection becomes established.
 func (c *Table) other(e entry) (back bpf.NatEntry, there bool, err error) {
 	if e.dsr() {
 		return back, false, nil
@@ -173,12 +172,13 @@ func (c *Table) other(e entry) (back bpf.NatEntry, there bool, err error) {
 	return bpf.NatEntry{}, false, nil
 }
 
-// removeEnded looks at an entry again and removes it with its other half, if it is still over: a packet may have come.
+// removeEnded reads an entry again and removes it with its reverse entry if it is still expired: a packet may have
+// arrived meanwhile.
 func (c *Table) removeEnded(m *ebpf.Map, key bpf.Tuple, now time.Duration) (removed int, err error) {
 	e := entry{key: key, pending: m == c.pending}
 	err = m.Lookup(key, &e.value)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return 0, nil // went with its other half
+		return 0, nil // removed with its reverse entry
 	}
 	if err != nil {
 		return 0, fmt.Errorf("read connection: %w", err)
@@ -190,8 +190,8 @@ func (c *Table) removeEnded(m *ebpf.Map, key bpf.Tuple, now time.Duration) (remo
 	return c.remove(e)
 }
 
-// remove removes both halves of a connection, wherever they are. The opener's goes first, so that nothing begins to be
-// translated without a way back.
+// remove removes both entries of a connection from either map. The initiator's goes first, so that no packet is
+// translated without a reverse entry.
 func (c *Table) remove(e entry) (removed int, err error) {
 	keys := []bpf.Tuple{e.key}
 	if !e.dsr() {
@@ -213,9 +213,9 @@ func (c *Table) remove(e entry) (removed int, err error) {
 	return removed, err
 }
 
-// ForgetBackends removes the connections to backends that are gone for which nothing else would end them: UDP, whose clients
-// would go on sending to nobody, and those that nobody has answered yet. udp are those of them that served UDP: for the others the established
-// connections are not even read. It says how many entries it removed.
+// ForgetBackends removes connections to removed backends that nothing else would end: UDP, whose clients would keep
+// sending, and unreplied ones. udp are the backends that served UDP: for others the established entries are not read.
+// It returns how many entries it removed.
 func (c *Table) ForgetBackends(gone, udp []netip.AddrPort) (removed int, err error) {
 	if len(gone) == 0 {
 		return 0, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// Both directions go together, when what they make up is over, and not a second earlier.
+// Both directions expire together, at the timeout of their common state and not a second earlier.
 func TestConnectionsExpire(t *testing.T) {
 	const tcp, udp, sctp = uint8(cluster.TCP), uint8(cluster.UDP), uint8(cluster.SCTP)
 	for _, c := range []struct {
@@ -27,10 +27,10 @@ func TestConnectionsExpire(t *testing.T) {
 		protocol    uint8
 		opening     bool
 		there, back fixtures.Half
-		lasts       time.Duration   // the timeout that counts from the later one of both
-		state       conntrack.State // as the opener's direction shows it
-		inspected   bool            // found in the course of several calls only
-		not, only   string          // which direction must not, or has to, be the one that is quiet for longer
+		lasts       time.Duration   // from the later packet of both
+		state       conntrack.State // of the initiator's direction
+		inspected   bool            // found only over several calls
+		not, only   string          // the direction that must not, or must, be idle longer
 	}{
 		{name: "TCP established", protocol: tcp, lasts: 6 * time.Hour, state: conntrack.Established},
 		{name: "TCP, one end has sent FIN", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsFIN}, lasts: 4 * time.Minute, state: conntrack.Closing},
@@ -129,7 +129,7 @@ func TestConnectionsExpire(t *testing.T) {
 	}
 }
 
-// Where room is scarce, RST of one end is believed as fast as FIN of both, and nothing rests.
+// In a crowded map, an RST of one end expires as fast as FIN of both, and TIME-WAIT is skipped.
 func TestConnectionsExpireCrowded(t *testing.T) {
 	const pairs = 2100 // of 8192 entries: more than half
 	d := openSmall(t)
@@ -146,7 +146,7 @@ func TestConnectionsExpireCrowded(t *testing.T) {
 	}
 }
 
-// While a connection becomes established its halves may be in different tables.
+// While a connection becomes established, its entries may be in different maps.
 func TestConnectionsExpireAcross(t *testing.T) {
 	d := openSmall(t)
 	there, back := fixtures.ClientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), 40000, 7)
@@ -160,7 +160,7 @@ func TestConnectionsExpireAcross(t *testing.T) {
 	}
 }
 
-// When the load ends, the tables become empty; nothing that is live goes before.
+// When the load ends, the maps become empty; no live entry is removed early.
 func TestConnectionsBecomeEmpty(t *testing.T) {
 	const pairs = 3000
 	d := openSmall(t)
@@ -199,7 +199,7 @@ func TestConnectionsBecomeEmpty(t *testing.T) {
 	}
 }
 
-// A pod that gets the address of one that is gone inherits none of its connections, whichever end it was, and no entry as a pod with some.
+// A pod that reuses an address inherits no connection of the old pod, in either role, and no entry in nat_pods.
 func TestForgetPods(t *testing.T) {
 	d := openSmall(t)
 	gone, stays := netip.MustParseAddr("10.1.2.2"), netip.MustParseAddr("10.1.2.3")
@@ -225,7 +225,7 @@ func TestForgetPods(t *testing.T) {
 	}
 	const each = 8
 	if removed, err := d.Connections.ForgetPods(nil); err != nil || removed != 0 {
-		t.Errorf("%d entries are removed for nobody: %v", removed, err)
+		t.Errorf("%d entries are removed without a reason: %v", removed, err)
 	}
 	if removed, err := d.Connections.ForgetPods([]netip.Addr{gone, netip.MustParseAddr("10.9.9.9")}); err != nil || removed != each+1 {
 		t.Errorf("%d entries are removed, expected %d: %v", removed, each+1, err)
@@ -243,7 +243,7 @@ func TestForgetPods(t *testing.T) {
 	}
 }
 
-// Of connections to a backend that is gone, those go that nothing else would end.
+// Of the connections to a removed backend, those are removed that nothing else would end.
 func TestForgetBackends(t *testing.T) {
 	d := openSmall(t)
 	gone, stays := netip.MustParseAddrPort("10.1.2.2:53"), netip.MustParseAddrPort("10.1.2.3:53")
@@ -262,12 +262,12 @@ func TestForgetBackends(t *testing.T) {
 	add(d.Objects.Maps.NatPending, gone, cluster.TCP, 7, 0)
 	const expected = 2 + 1 + 2 + 2
 	add(d.Objects.Maps.Nat, gone, cluster.TCP, 7, 0) // drains
-	add(d.Objects.Maps.Nat, gone, cluster.UDP, 0, 0) // a pod that talks to it as to anybody in the world
+	add(d.Objects.Maps.Nat, gone, cluster.UDP, 0, 0) // a pod that sends to it directly, as to any external host
 	add(d.Objects.Maps.Nat, stays, cluster.UDP, 7, 0)
 	add(d.Objects.Maps.NatPending, stays, cluster.UDP, 7, 0)
 	const others = 4 * 2
 	if removed, err := d.Connections.ForgetBackends(nil, nil); err != nil || removed != 0 {
-		t.Errorf("%d entries are removed for nobody: %v", removed, err)
+		t.Errorf("%d entries are removed without a reason: %v", removed, err)
 	}
 	all, both := []netip.AddrPort{gone, netip.MustParseAddrPort("10.9.9.9:1")}, 0
 	for _, udp := range [][]netip.AddrPort{nil, all} {
@@ -276,7 +276,7 @@ func TestForgetBackends(t *testing.T) {
 			t.Fatal(err)
 		}
 		if udp == nil && removed != 2+2 {
-			t.Errorf("%d entries are removed that nobody has answered, expected 4", removed)
+			t.Errorf("%d entries are removed without a reply, expected 4", removed)
 		}
 		both += removed
 	}
@@ -293,7 +293,7 @@ func TestForgetBackends(t *testing.T) {
 	}
 }
 
-// What is remembered of packets in pieces goes when no more pieces can come.
+// Fragment state expires.
 func TestFragmentsExpire(t *testing.T) {
 	d := openSmall(t)
 	seen := uint64(fixtures.SomeTime.Nanoseconds())
@@ -315,7 +315,7 @@ func TestFragmentsExpire(t *testing.T) {
 	}
 }
 
-// Pods stay listed for as long as they have a connection.
+// Pods stay listed while they have a connection.
 func TestTranslatedPodsExpire(t *testing.T) {
 	d := openSmall(t)
 	pods := d.Objects.Maps.NatPods
@@ -324,7 +324,7 @@ func TestTranslatedPodsExpire(t *testing.T) {
 	fixtures.Half{}.Put(t, d.Objects.Maps.Nat, there)
 	fixtures.Half{}.Put(t, d.Objects.Maps.Nat, back)
 	for a, value := range map[netip.Addr]uint64{
-		fixtures.PodA.V4: began, fixtures.PodB.V4: began, fixtures.PodC.V4: uint64(fixtures.SomeTime.Nanoseconds()), // whose connection is not in the tables yet
+		fixtures.PodA.V4: began, fixtures.PodB.V4: began, fixtures.PodC.V4: uint64(fixtures.SomeTime.Nanoseconds()), // whose NAT entry does not exist yet
 	} {
 		if err := pods.Put(bpf.AddressOf(a), value); err != nil {
 			t.Fatal(err)
@@ -366,13 +366,13 @@ func TestTranslatedPodsExpire(t *testing.T) {
 	}
 }
 
-// tables are the maps of NAT with the tables that keep them.
+// tables are the NAT maps and their Table.
 type tables struct {
 	*load.Objects
 	Connections *Table
 }
 
-// openSmall opens the maps of NAT, small ones.
+// openSmall opens small NAT maps.
 func openSmall(tb testing.TB) *tables {
 	tb.Helper()
 	return openTable(tb, config.Sizes{Connections: 8192, Openings: 8192})
@@ -384,7 +384,7 @@ func openTable(tb testing.TB, sizes config.Sizes) *tables {
 	return &tables{o, New(&o.Maps, o.Generation)}
 }
 
-// BenchmarkExpire is a look at full tables, of connections that are live and of connections that are idle, and at empty ones.
+// BenchmarkExpire reads full maps of live and of idle connections, and empty ones.
 func BenchmarkExpire(b *testing.B) {
 	for _, c := range []struct {
 		pairs int

@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 )
 
-// PacketCase is one packet through one program, and everything that may come of it.
+// PacketCase is one packet through one program, with all expected effects.
 type PacketCase struct {
 	Name string
 	Run

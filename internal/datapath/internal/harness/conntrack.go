@@ -8,7 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 )
 
-// OnePlace gives clients of a server whose sessions have the same place while they are young.
+// OnePlace returns clients of a server whose conntrack entries share a slot in ct_new.
 func OnePlace(t *testing.T, server netip.AddrPort, protocol uint8, n int) []netip.AddrPort {
 	t.Helper()
 	var clients []netip.AddrPort

@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/flow"
 )
 
-// Watch opens the events of a rig.
+// Watch opens the events of a harness.
 func (r *Harness) Watch(t *testing.T) *dpflow.Reader {
 	t.Helper()
 	reader, err := r.D.Events.Reader()
@@ -25,7 +25,7 @@ func (r *Harness) Watch(t *testing.T) *dpflow.Reader {
 	return reader
 }
 
-// Told gives the events since the last call.
+// Told returns the events since the last call.
 func Told(t *testing.T, reader *dpflow.Reader) (all []flow.Event) {
 	t.Helper()
 	if err := reader.Read(0, func(e flow.Event) { all = append(all, e) }); err != nil {
@@ -34,7 +34,7 @@ func Told(t *testing.T, reader *dpflow.Reader) (all []flow.Event) {
 	return all
 }
 
-// Pinned keeps the stage on one CPU: what is counted for each CPU would depend on where the scheduler puts it.
+// Pinned keeps the netns thread on one CPU, so that per-CPU state does not depend on the scheduler.
 func Pinned(t *testing.T, r *Harness) {
 	t.Helper()
 	PinnedTo(t, r, 0)

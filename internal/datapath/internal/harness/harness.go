@@ -24,9 +24,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// Netns is a thread in a network namespace of its own, with a device for each member of the cast that has
-// one: BPF_PROG_TEST_RUN looks devices up in the namespace of the calling thread. The namespace goes with
-// the process.
+// Netns is a thread in its own network namespace, with a device for each fixture that has one: BPF_PROG_TEST_RUN
+// looks up devices in the caller's namespace. The namespace ends with the process.
 type Netns struct {
 	work    chan func()
 	Devices map[string]int
@@ -89,7 +88,7 @@ func InSecond(tb testing.TB, f func()) {
 	}
 }
 
-// stayOnCPU keeps the thread on the CPU that it is on: what the programs keep for each CPU is then that of all their runs.
+// stayOnCPU keeps the thread on its CPU, so that all runs share per-CPU state.
 func stayOnCPU() error {
 	var cpu uint32
 	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
@@ -129,7 +128,7 @@ func (s *Netns) build(names ...string) error {
 	return prepareXDP("eth0", "peer0")
 }
 
-// Do runs f on the stage. It must not be called from within f.
+// Do runs f in the netns. It must not be called from within f.
 func (s *Netns) Do(f func()) {
 	done := make(chan struct{})
 	s.work <- func() {
@@ -176,7 +175,7 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("unknown verdict %d", uint32(v))
 }
 
-// Harness is a datapath with the tables of node A (see cast_test.go), attached to nothing. Programs are loaded when they are used first.
+// Harness is a datapath with the tables of node A, attached to no device. Programs are loaded on first use.
 type Harness struct {
 	D     *Opened
 	Netns *Netns
@@ -241,7 +240,7 @@ func (r *Harness) Program(name string) (*ebpf.Program, error) {
 	return r.D.Objects.Program(name)
 }
 
-// Run must be called on the stage.
+// Run must be called in the netns.
 func (r *Harness) Run(in Run) (Outcome, error) {
 	program, err := r.Program(in.Program)
 	if err != nil {

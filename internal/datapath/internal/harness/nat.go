@@ -7,7 +7,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 )
 
-// Established looks for both directions of a flow among the established connections.
+// Established looks up both directions of a flow in `nat`.
 func (r *Harness) Established(tb testing.TB, f fixtures.Visit) (there, back bpf.NatEntry, both bool) {
 	tb.Helper()
 	m := r.D.Objects.Maps.Nat
@@ -29,7 +29,7 @@ func (r *Harness) Ends(program string, f fixtures.Visit) (send, answer func(flag
 	return send, answer
 }
 
-// ForgetNAT removes all connections that translation knows.
+// ForgetNAT removes all NAT entries.
 func (r *Harness) ForgetNAT(t *testing.T) {
 	t.Helper()
 	if err := ClearMap(r.D.Objects.Maps.NatPending); err != nil {

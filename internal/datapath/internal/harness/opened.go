@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/load"
 )
 
-// Opened is a datapath with the objects that it was assembled of.
+// Opened is a datapath with its parts.
 type Opened struct {
 	*datapath.Datapath
 	Objects *load.Objects
@@ -47,7 +47,7 @@ func Unload(d *Opened) error {
 	return errors.Join(append(errs, err, d.Close())...)
 }
 
-// OpenTables is what Open does with maps, without loading programs.
+// OpenTables opens maps as Open does, without loading programs.
 func OpenTables(t testing.TB, cfg config.Datapath, log *slog.Logger) *Opened {
 	t.Helper()
 	d, err := Open(cfg, nil, log)

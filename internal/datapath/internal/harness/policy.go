@@ -18,7 +18,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Identities of the cast, and the numbers of rules that the tests use.
+// Identities of the fixtures, and ids of rules.
 const (
 	IdA     = policy.IdentityPod | 1
 	IdA2    = policy.IdentityPod | 2
@@ -48,7 +48,7 @@ const (
 	NoPiece   = uint32(bpf.DropReasonDROP_FRAGMENT_WITHOUT_FIRST)
 )
 
-// Policy is a rig with policies: nobody is governed at first.
+// Policy is a harness with policies: no pod is isolated at first.
 type Policy struct {
 	*Harness
 	Tables policy.Tables
@@ -96,7 +96,7 @@ func (p *Policy) Sync(tb testing.TB) {
 	}
 }
 
-// Govern puts a pod under rules; what they allow follows by identity.
+// Govern isolates a pod; allowed peers follow by identity.
 func (p *Policy) Govern(tb testing.TB, pod fixtures.Member, sets policy.Sets, allowed map[policy.Peer]policy.Ports) {
 	tb.Helper()
 	p.Tables.Pods[pod.V4], p.Tables.Pods[pod.V6] = sets, sets
@@ -107,7 +107,7 @@ func (p *Policy) Govern(tb testing.TB, pod fixtures.Member, sets policy.Sets, al
 	p.Sync(tb)
 }
 
-// Ingress and egress put PodA under rules in one direction.
+// Ingress and egress isolate PodA in one direction.
 func (p *Policy) Ingress(tb testing.TB, allowed map[policy.Identity]policy.Ports) {
 	p.Govern(tb, fixtures.PodA, policy.Sets{Ingress: Rules}, InSet(Rules, allowed))
 }
@@ -124,16 +124,16 @@ func InSet(set policy.Set, allowed map[policy.Identity]policy.Ports) map[policy.
 	return peers
 }
 
-// Forget removes all sessions, as if others had pushed them out.
+// Forget removes all conntrack entries, as if evicted.
 func (r *Harness) Forget(tb testing.TB) {
 	tb.Helper()
 	r.ForgetEntries(tb)
-	if err := r.D.Objects.Generation.Advance(); err != nil { // and permits go with the decisions
+	if err := r.D.Objects.Generation.Advance(); err != nil { // which also invalidates cached verdicts
 		tb.Fatal(err)
 	}
 }
 
-// ForgetEntries removes them and leaves permits alone.
+// ForgetEntries removes conntrack entries and leaves cached verdicts.
 func (r *Harness) ForgetEntries(tb testing.TB) {
 	tb.Helper()
 	if err := r.D.Conntrack.Flush(); err != nil {
@@ -150,7 +150,7 @@ func (r *Harness) ForgetEntries(tb testing.TB) {
 	}
 }
 
-// ForgetFragments removes what is remembered of packets in pieces.
+// ForgetFragments removes fragment state.
 func (p *Policy) ForgetFragments(tb testing.TB) {
 	tb.Helper()
 	var keys []bpf.FragmentKey
@@ -164,10 +164,10 @@ func (p *Policy) ForgetFragments(tb testing.TB) {
 	}
 }
 
-// Entries gives the table, sorted by when the sessions were opened.
+// Entries returns the conntrack entries, sorted by creation time.
 func (p *Policy) Entries(tb testing.TB) []conntrack.Entry { return AllEntries(tb, p.D.Conntrack) }
 
-// AllEntries gives a table, sorted by when the sessions were opened: at the beginning of time none has expired.
+// AllEntries returns entries sorted by creation time, including expired ones.
 func AllEntries(tb testing.TB, s *conntrack.Table) []conntrack.Entry {
 	tb.Helper()
 	var all []conntrack.Entry
@@ -180,7 +180,7 @@ func AllEntries(tb testing.TB, s *conntrack.Table) []conntrack.Entry {
 	return all
 }
 
-// KeyOf gives the key of the session of two ends.
+// KeyOf returns the conntrack key of two ends.
 func KeyOf(a, b netip.AddrPort, protocol uint8) bpf.Tuple {
 	key, _ := bpf.ConntrackKey(bpf.Tuple{
 		Source: bpf.AddressOf(a.Addr()), Destination: bpf.AddressOf(b.Addr()),
@@ -222,7 +222,7 @@ func (p *Policy) expect(t *testing.T, what string, in Run, reason uint32) {
 	}
 }
 
-// End is one end of a connection in these tests: whose, and its port.
+// End is one end of a connection: its member and port.
 type End struct {
 	fixtures.Member
 	Port uint16

@@ -21,24 +21,24 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/load"
 )
 
-// When a test is over, the next one of the same configuration can have its datapath, taken off all devices and with all maps cleared:
-// the verifier, whose time would be most of what tests take, has nothing to do.
+// After a test, the next one of the same configuration reuses its datapath, detached from all devices and with
+// cleared maps, which saves verifier time.
 
-// spares are datapaths that no test has, the latest last.
+// spares are unused datapaths, the latest last.
 var spares struct {
 	sync.Mutex
 	all []*Opened
 }
 
-// sparesMax bounds what spares take: each has maps that are allocated at once. A network has two, and EveryConfig eight configurations.
+// sparesMax bounds the spares: each has preallocated maps. A network has two, and EveryConfig eight configurations.
 const sparesMax = 16
 
-// lendDatapath gives a datapath with empty maps and without programs or with some, until the end of the test.
+// lendDatapath returns a datapath with empty maps, without programs or with some, until the end of the test.
 func lendDatapath(tb testing.TB, cfg config.Datapath) *Opened {
 	tb.Helper()
 	d := takeSpare(cfg)
 	if d == nil {
-		cfg.Root = fixtures.Bpffs(tb) // gone when it is spare: rigs have no pins
+		cfg.Root = fixtures.Bpffs(tb) // unmounted when it is spare: no pins
 		var err error
 		if d, err = Open(cfg, nil, slog.New(slog.DiscardHandler)); err != nil {
 			tb.Fatalf("open datapath: %+v", err)
@@ -68,14 +68,14 @@ func takeSpare(cfg config.Datapath) *Opened {
 	return nil
 }
 
-// keepSpare clears the datapath for others; false where that is not possible or takes longer than it saves.
+// keepSpare clears the datapath for reuse; false if that fails or takes longer than it saves.
 func keepSpare(d *Opened) bool {
 	for _, m := range d.Objects.ByName {
 		if ClearMap(m) != nil {
 			return false
 		}
 	}
-	// What the tables remember of the maps is gone with it, and so is what a test has set.
+	// Cached state of the maps and settings of the test are reset too.
 	if d.Sockets.Close() != nil {
 		return false
 	}

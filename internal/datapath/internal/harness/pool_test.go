@@ -11,7 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// A rig that was used is empty for the next test, and has its programs.
+// A reused harness is empty and has its programs.
 func TestSpareRigsAreEmpty(t *testing.T) {
 	cfg := config.Datapath{EBPFRouting: true, Masquerade: true, Services: true, DSR: true, MaglevSize: 31}
 	var used *Opened

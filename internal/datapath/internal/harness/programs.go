@@ -11,10 +11,10 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// Most tests meet one or two programs, and most of their time would be the verifier's: rigs load only what a test uses. That all
-// programs load in every configuration is for TestLoad and TestLoadServices.
+// Harnesses load only the programs that a test uses, to save verifier time. TestLoad and TestLoadServices load all
+// programs in every configuration.
 
-// use loads programs that are not loaded yet, with the datapath's maps.
+// use loads missing programs with the datapath's maps.
 func (d *Opened) use(programs ...string) error {
 	var missing []string
 	for _, name := range programs {
@@ -37,7 +37,7 @@ func (d *Opened) use(programs ...string) error {
 	return more.Maps.Close()
 }
 
-// AttachForms are the ways to attach programs on this kernel: as tcx links, where it has them, and (true) as filters.
+// AttachForms are the ways to attach programs on this kernel: by tcx links, if available, and (true) as filters.
 func AttachForms(tb testing.TB) (legacy []bool) {
 	tb.Helper()
 	testenv.Root(tb)

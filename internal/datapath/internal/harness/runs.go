@@ -22,7 +22,7 @@ func WireBrings(p fixtures.Packet) Run {
 	return Run{Program: bpf.ProgFromWire, Device: "eth0", In: p.Bytes()}
 }
 
-// Arrives is a packet from the wire that goes straight into PodA.
+// Arrives is a packet from the wire that is redirected to PodA.
 func Arrives(name string, p fixtures.Packet) PacketCase {
 	return Delivered(name, WireBrings(p), p, fixtures.PodA)
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// Enter puts both directions of a flow whose packets come by wires into a table, as if it had begun just now.
+// Enter adds both directions of a flow between wires to a NAT map, as if just created.
 func (r *Harness) Enter(tb testing.TB, f fixtures.Visit, protocol uint8) {
 	tb.Helper()
 	r.EnterWith(tb, f, protocol, fixtures.FlagWire)
 }
 
-// EnterWith puts both directions of a flow into a table, as if it had begun just now, with more flags.
+// EnterWith is Enter with more flags.
 func (r *Harness) EnterWith(tb testing.TB, f fixtures.Visit, protocol uint8, flags bpf.NatFlag) {
 	tb.Helper()
 	now, err := table.Monotonic()

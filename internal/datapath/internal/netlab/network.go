@@ -29,9 +29,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// Network is two nodes and the world on one switch, each in a network namespace of its own, with real
-// devices: pods PodA and PodA2 on node A, PodB on node B (see cast_test.go). The namespaces have no names
-// and go with the test.
+// Network is two nodes and an external host on one switch, each in its own network namespace, with real devices: pods
+// PodA and PodA2 on node A, PodB on node B. The namespaces are unnamed and end with the test.
 type Network struct {
 	A, B       *Node
 	A1, A2, B1 *Pod
@@ -104,7 +103,7 @@ func NewNetns(tb testing.TB) Netns {
 	return Netns{made}
 }
 
-// Do runs f in the place and ends the test if f fails.
+// Do runs f in the netns and fails the test if f fails.
 func (p Netns) Do(tb testing.TB, f func() error) {
 	tb.Helper()
 	if err := p.Ns.Do(func(ns.NetNS) error { return f() }); err != nil {
@@ -168,7 +167,7 @@ func NewNetwork(tb testing.TB, o Options) *Network {
 	return n
 }
 
-// plug joins a place to the switch by a device eth0, with addresses that work at once.
+// plug connects a netns to the switch by a device eth0 with usable addresses.
 func (p Netns) plug(sw Netns, mac fwd.MAC, addresses ...string) (netlink.LinkAttrs, error) {
 	veth := netlink.NewVeth(netlink.LinkAttrs{Name: "eth0", MTU: 1500, HardwareAddr: mac[:]})
 	veth.PeerName = fmt.Sprintf("port%x", mac[4])
@@ -249,7 +248,7 @@ func newNode(tb testing.TB, sw Netns, m fixtures.Member, o Options) *Node {
 	return n
 }
 
-// RangeOf is the pod range of an address of the cast.
+// RangeOf is the pod range of a fixture's address.
 func RangeOf(a netip.Addr) netip.Prefix {
 	p, err := a.Prefix(a.BitLen() * 3 / 4) // /24 and, in effect, /96
 	if err != nil {
@@ -427,7 +426,7 @@ func (n *Node) ProgramsHere() []string {
 	})
 }
 
-// WorldOnSwitch is the world's address on the nodes' link, from which it opens connections.
+// WorldOnSwitch is the external host's address on the nodes' link, from which it opens connections.
 func (n *Network) WorldOnSwitch(family int) netip.Addr {
 	if family == 4 {
 		return fixtures.Addr("172.30.0.9")

@@ -63,11 +63,11 @@ type backendPlace struct {
 // Places are all where a backend can be.
 func (n *Network) Places(family int) map[string]backendPlace {
 	return map[string]backendPlace{
-		"another node":   {n.B1.Netns, n.B1.Addr(family)},
-		"here":           {n.A2.Netns, n.A2.Addr(family)},
-		"the pod itself": {n.A1.Netns, n.A1.Addr(family)},
-		"its node":       {n.A.Netns, n.A.Addr(family)},
-		"the world":      {*n.World, fixtures.External.Addr(family)},
+		"another node":     {n.B1.Netns, n.B1.Addr(family)},
+		"here":             {n.A2.Netns, n.A2.Addr(family)},
+		"the pod itself":   {n.A1.Netns, n.A1.Addr(family)},
+		"its node":         {n.A.Netns, n.A.Addr(family)},
+		"an external host": {*n.World, fixtures.External.Addr(family)},
 	}
 }
 

@@ -277,7 +277,7 @@ func Uninterrupted(call func() error) error {
 	}
 }
 
-// Receive reads what a socket gets next, and from whom.
+// Receive reads the next message of a socket, and its sender.
 func Receive(fd int, b []byte) (n int, from unix.Sockaddr, err error) {
 	err = Uninterrupted(func() (err error) {
 		n, from, err = unix.Recvfrom(fd, b, 0)
