@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// api asks the API server for its version, as this pod's service account, and prints it.
+// api gets the version of the API server, as this pod's service account, and prints it.
 func api(ctx context.Context, _ []string) error {
 	const account = "/var/run/secrets/kubernetes.io/serviceaccount"
 	token, err := os.ReadFile(filepath.Join(account, "token"))
@@ -29,7 +29,7 @@ func api(ctx context.Context, _ []string) error {
 	if !roots.AppendCertsFromPEM(authority) {
 		return errors.New("no certificate in ca.crt")
 	}
-	// A pod with the node's network has the node's resolver: the address of the Service is in the environment.
+	// A host-network pod has the node's resolver: the address of the Service is in the environment.
 	host := net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), "443")
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+host+"/version", nil)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// connectTime is how long a connection to who is asked may take to come about.
+// connectTime is the connect timeout.
 const connectTime = 5 * time.Second
 
-// ask asks servers who they are, each time over a connection of its own, and prints the answers, one a line.
+// ask asks servers for their names, over a new connection each time, and prints the replies, one a line.
 func ask(ctx context.Context, args []string) error {
 	addresses := args
 	if i := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") }); i >= 0 {
@@ -32,7 +32,7 @@ func ask(ctx context.Context, args []string) error {
 	if len(addresses) == 0 {
 		return errors.New("ask: an address is needed")
 	}
-	// The kernels alone make the connection: no process has to have its turn.
+	// The kernels make the connection without scheduling a process.
 	dialer := net.Dialer{Timeout: min(connectTime, *patience)}
 	client := &http.Client{
 		Timeout:   *patience,

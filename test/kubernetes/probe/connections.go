@@ -12,7 +12,7 @@ import (
 
 const connectionGap = 10 * time.Millisecond
 
-// connections opens a TCP connection, asks, and closes it, up to a hundred times each second.
+// connections opens a TCP connection, sends a request, and closes it, up to a hundred times each second.
 type connections struct {
 	progress
 	address string

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// echo sends bytes to an echo server and wants the same ones back.
+// echo sends bytes to an echo server and expects the same ones back.
 func echo(ctx context.Context, args []string) error {
 	if len(args) < 2 {
 		return errors.New("echo: a protocol and an address are needed")
@@ -31,7 +31,7 @@ func echo(ctx context.Context, args []string) error {
 	if err := flags.Parse(args[2:]); err != nil {
 		return err
 	}
-	// However long an answer may take: TCP tries again and again, and would find open what was closed for a while.
+	// Connecting has a deadline of its own: TCP retries would hide a port that is closed for a while.
 	dialer := net.Dialer{Timeout: min(2*connectTime, *patience)}
 	first := 0
 	if *ports != "" {
@@ -63,8 +63,8 @@ func echo(ctx context.Context, args []string) error {
 	return nil
 }
 
-// sharePort lets a socket have a port that another one of this pod has towards somebody else, as the kernel does when it
-// chooses ports.
+// sharePort lets a socket use a port that another socket of this pod uses towards another destination, as the kernel
+// does for ephemeral ports.
 func sharePort(_, _ string, conn syscall.RawConn) (err error) {
 	controlErr := conn.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
@@ -72,7 +72,7 @@ func sharePort(_, _ string, conn syscall.RawConn) (err error) {
 	return errors.Join(controlErr, err)
 }
 
-// patientConn is a connection on which each read and each write has so much time, however many there are.
+// patientConn is a connection with a timeout for each read and write.
 type patientConn struct {
 	net.Conn
 	patience time.Duration
@@ -92,7 +92,7 @@ func (c patientConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// echoStream sends this many random bytes and reads them back at the same time.
+// echoStream sends random bytes and reads them back at the same time.
 func echoStream(conn patientConn, size int64) error {
 	var seed [32]byte
 	binary.NativeEndian.PutUint64(seed[:], rand.Uint64())
@@ -113,7 +113,7 @@ func echoStream(conn patientConn, size int64) error {
 	return nil
 }
 
-// echoPacket sends one packet and waits for it. It is sent once: a lost packet is an error.
+// echoPacket sends one packet and waits for its echo. It does not retransmit: a lost packet is an error.
 func echoPacket(conn patientConn, size int64) error {
 	packet, got := make([]byte, size), make([]byte, 64<<10)
 	for i := range packet {

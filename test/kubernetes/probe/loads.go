@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// answerTime is how long an answer may take; what has none by then has failed. It is no measure of the network: processes wait for
-// their turn on a busy machine. What is lost is found by itself, however long one waits: over UDP nothing is sent twice.
+// answerTime is the reply timeout. It does not measure the network: processes wait for a CPU on a busy machine. Loss
+// is found regardless: UDP is not retransmitted.
 const answerTime = 20 * time.Second
 
-// clock is how times are printed: the logs of agents are read beside them.
+// clock is the time format, that of the agents' logs.
 const clock = "15:04:05.000"
 
-// progress is what a load has done so far. It may be used from several goroutines.
+// progress is what a load has done so far. It is safe for concurrent use.
 type progress struct {
 	mu    sync.Mutex
 	state loadReport
 }
 
-// done counts something that took this long.
+// done counts one success and its duration.
 func (p *progress) done(amount int64, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -27,7 +27,7 @@ func (p *progress) done(amount int64, took time.Duration) {
 	p.state.Slowest = max(p.state.Slowest, took)
 }
 
-// fail notes what went wrong, with the time.
+// fail records an error with its time.
 func (p *progress) fail(err error) {
 	const enough = 10
 	p.mu.Lock()

@@ -1,14 +1,15 @@
-// Command probe is the program in the pods of the smoke tests: servers, and clients that check the replies. The tests start the clients
-// with `kubectl exec`, on a node, or outside the cluster. A client prints its results to standard output; its exit code is the verdict.
+// Command probe is the program in the pods of the smoke tests: servers, and clients that check the replies. The tests
+// start the clients with `kubectl exec`, on a node, or outside the cluster. A client prints its results to standard
+// output; its exit code is the verdict.
 //
-//	probe serve                             answer until told to stop
-//	probe echo tcp|udp HOST:PORT [flags]    send bytes, want the same ones back
+//	probe serve                             reply until stopped
+//	probe echo tcp|udp HOST:PORT [flags]    send bytes, expect the same ones back
 //	probe ping ADDRESS [flags]              ICMP echo
-//	probe ask HOST:PORT… [flags]            who answers there, and who asked
-//	probe api                               ask the API server for its version
-//	probe resolve NAME [flags]              ask a DNS server
-//	probe ready true|false                  what the server in this pod says to readiness probes
-//	probe traffic HOST:PORT…                load all of these until told to stop
+//	probe ask HOST:PORT… [flags]            print the server and the client address it sees
+//	probe api                               get the version of the API server
+//	probe resolve NAME [flags]              query a DNS server
+//	probe ready true|false                  set this pod's reply to readiness probes
+//	probe traffic HOST:PORT…                load all of these until stopped
 //	probe report                            end the traffic of this pod and print its results
 //	probe node COMMAND…                     run a command in the file system of the pod's node
 //	probe wait                              do nothing until stopped
@@ -22,7 +23,7 @@ import (
 	"syscall"
 )
 
-// commands are what the program can do, by name.
+// commands are the commands by name.
 var commands = map[string]func(ctx context.Context, args []string) error{
 	"serve":   serve,
 	"echo":    echo,

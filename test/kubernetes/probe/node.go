@@ -9,10 +9,11 @@ import (
 	"syscall"
 )
 
-// hostRoot is where pods on nodes mount the node's file system.
+// hostRoot is where pods mount the node's file system.
 const hostRoot = "/host"
 
-// runOnNode runs a command of the node: the pod has the node's network and processes, and its files below hostRoot.
+// runOnNode runs a command of the node: the pod has the host's network and PID namespaces, and its files below
+// hostRoot.
 func runOnNode(_ context.Context, args []string) error {
 	if len(args) == 0 {
 		return errors.New("node: a command is needed")

@@ -15,13 +15,13 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// The protocol numbers of ICMP, as icmp.ParseMessage wants them.
+// The protocol numbers of ICMP for icmp.ParseMessage.
 const (
 	protocolICMP   = 1
 	protocolICMPv6 = 58
 )
 
-// ping sends ICMP echo requests, one after the other, each answered before the next.
+// ping sends ICMP echo requests, each after the reply to the last.
 func ping(_ context.Context, args []string) error {
 	if len(args) < 1 {
 		return errors.New("ping: an address is needed")
@@ -61,7 +61,7 @@ func ping(_ context.Context, args []string) error {
 	return nil
 }
 
-// awaitReply reads until the reply to this request comes: the socket sees every ICMP packet of the machine.
+// awaitReply reads until the reply to this request: the socket receives every ICMP packet of the machine.
 func awaitReply(conn *icmp.PacketConn, protocol int, request *icmp.Echo) error {
 	if err := conn.SetReadDeadline(time.Now().Add(answerTime)); err != nil {
 		return err

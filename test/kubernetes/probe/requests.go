@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// requestGap makes a thousand requests each second, while answers come soon enough.
+	// requestGap makes a thousand requests each second, if replies are fast enough.
 	requestGap = time.Millisecond
-	// window is how many requests may be open. It keeps the queue of a server that several loads share below what
-	// its socket takes: a process that waits for its turn on a busy machine loses nothing, the network alone does.
+	// window is the maximum of open requests. It keeps the server's queue below its socket buffer, so that a process
+	// that waits for a CPU loses nothing: only the network can.
 	window = 20
-	// requestSize is that of a request and of its answer, in bytes; the first eight are its number.
+	// requestSize is that of a request and its reply, in bytes; the first eight are its number.
 	requestSize = 64
 )
 
-// requests is a loop of requests over one connection, TCP or UDP. Over UDP nothing is sent twice, so every lost packet
-// is a failed request.
+// requests is a loop of requests over one connection, TCP or UDP. UDP is not retransmitted, so every lost packet is a
+// failed request.
 type requests struct {
 	progress
 	protocol, address string
 	open              openRequests
 }
 
-// openRequests has the time of each request that was not answered yet, by its number.
+// openRequests has the time of each unreplied request, by its number.
 type openRequests struct {
 	mu    sync.Mutex
 	since map[uint64]time.Time
@@ -101,7 +101,7 @@ func (r *requests) listen(conn net.Conn) {
 			if r.protocol == "tcp" {
 				return
 			}
-			time.Sleep(requestGap) // an ICMP error: the next answer may come
+			time.Sleep(requestGap) // an ICMP error: the next reply may come
 			continue
 		}
 		r.take(binary.BigEndian.Uint64(message))
@@ -153,7 +153,7 @@ func (o *openRequests) count() int {
 	return len(o.since)
 }
 
-// gaps names the requests that have no answer, those in a row together.
+// gaps names the requests without a reply, consecutive ones together.
 func (o *openRequests) gaps() (gaps []error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// resolve asks a DNS server for the addresses of a name, of both families, and prints them, sorted, on one line.
+// resolve queries a DNS server for the addresses of a name, of both families, and prints them, sorted, on one line.
 func resolve(ctx context.Context, args []string) error {
 	if len(args) < 1 {
 		return errors.New("resolve: a name is needed")

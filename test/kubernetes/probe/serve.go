@@ -13,19 +13,19 @@ import (
 	"sync/atomic"
 )
 
-// answer is what the server tells about itself and about who asked.
+// answer describes the server and the client.
 type answer struct {
 	// Pod and Node are the environment's POD_NAME and NODE_NAME.
 	Pod  string `json:"pod"`
 	Node string `json:"node"`
-	// Client is the address that the request came from, as the server sees it, without the port.
+	// Client is the address of the client at the server, without the port.
 	Client string `json:"client"`
 }
 
-// localControl is where the server of a pod takes commands of `probe ready`: on an address that only the pod has.
+// localControl is where a pod's server takes commands of `probe ready`: an address that only the pod has.
 const localControl = "127.0.0.1:7001"
 
-// serve answers on -echo, TCP and UDP, with what it is sent, and on -http with who it is.
+// serve echoes on -echo, TCP and UDP, and replies on -http with its name.
 func serve(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	echoAddress := flags.String("echo", ":7000", "`address` of the echo servers")
@@ -61,7 +61,7 @@ func serve(ctx context.Context, args []string) error {
 	}
 }
 
-// whoHandler tells who it is on every path but /ready, which is for readiness probes.
+// whoHandler replies with the pod's name on every path but /ready, which is for readiness probes.
 func whoHandler(unready *atomic.Bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/ready", func(w http.ResponseWriter, _ *http.Request) {
@@ -81,7 +81,7 @@ func controlHandler(unready *atomic.Bool) http.Handler {
 	return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { unready.Store(r.URL.Path == "/false") })
 }
 
-// setReady tells the server of this pod what to say to readiness probes.
+// setReady sets this pod's reply to readiness probes.
 func setReady(_ context.Context, args []string) error {
 	if len(args) != 1 || args[0] != "true" && args[0] != "false" {
 		return errors.New("ready: true or false?")
@@ -102,7 +102,7 @@ func echoStreams(l net.Listener) {
 		}
 		go func() {
 			defer conn.Close()
-			_, _ = io.Copy(conn, conn) // the client notices what is missing
+			_, _ = io.Copy(conn, conn) // the client notices missing bytes
 		}()
 	}
 }
@@ -115,7 +115,7 @@ func echoPackets(conn net.PacketConn) {
 			return
 		}
 		if err == nil {
-			_, _ = conn.WriteTo(buffer[:n], from) // what is not sent is missed by the client
+			_, _ = conn.WriteTo(buffer[:n], from) // the client notices missing packets
 		}
 	}
 }

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// chunk is what a stream writes at once, in bytes; at one each millisecond this makes 65 Mbit/s in each
-	// direction, which leaves capacity for everything else.
+	// chunk is the size of a stream's write in bytes; at one each millisecond this makes 65 Mbit/s in each direction,
+	// which leaves CPU time for the other loads.
 	chunk    = 8 << 10
 	chunkGap = time.Millisecond
 )
 
-// stream is one TCP connection that lasts. Its content tells its offset, so that what is missing, doubled or
-// changed is found when it comes back.
+// stream is one long-lived TCP connection. Its content depends on the offset, so that missing, duplicate or corrupt
+// bytes are detected.
 type stream struct {
 	progress
 	address string

@@ -12,30 +12,30 @@ import (
 	"time"
 )
 
-// trafficControl is where the traffic of a pod is asked for its report, on an address that only the pod has.
+// trafficControl is where a pod's traffic reports, on an address that only the pod has.
 const trafficControl = "127.0.0.1:7002"
 
 // load is one kind of traffic to one server.
 type load interface {
-	// run goes on until the context ends, then waits for the answers that are still to come.
+	// run runs until the context ends, then waits for outstanding replies.
 	run(ctx context.Context)
-	// report says what happened, also while the load runs.
+	// report returns the results, also while the load runs.
 	report() loadReport
 }
 
-// loadReport says how one load fares.
+// loadReport is the result of one load.
 type loadReport struct {
 	Name string `json:"name"`
-	// Done counts what came back: kilobytes, requests or connections.
+	// Done counts kilobytes, requests or connections that succeeded.
 	Done int64 `json:"done"`
-	// Slowest is the longest time that one of them took.
+	// Slowest is the longest duration of one of them.
 	Slowest time.Duration `json:"slowestNanoseconds"`
-	// Errors are the first few things that went wrong. Empty: nothing did.
+	// Errors are the first few errors.
 	Errors []string `json:"errors,omitempty"`
 }
 
 // runTraffic loads echo servers, each with a stream, a thousand requests a second over TCP and as many over UDP, and
-// a hundred connections a second. Nothing that goes wrong ends it.
+// a hundred connections a second. Errors do not end it.
 func runTraffic(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return errors.New("traffic: an address is needed")
@@ -62,7 +62,7 @@ func runTraffic(ctx context.Context, args []string) error {
 	select {
 	case err := <-failed:
 		return err
-	case <-ctx.Done(): // not when the report was given: who asked for it runs in this pod and ends with it
+	case <-ctx.Done(): // not after the report: its reader runs in this pod and ends with it
 		return nil
 	}
 }
@@ -75,7 +75,8 @@ func writeReports(w http.ResponseWriter, loads []load) {
 	_ = json.NewEncoder(w).Encode(reports)
 }
 
-// printReport prints the report of this pod's traffic as JSON, and ends the traffic; with the argument "now" it goes on.
+// printReport prints the report of this pod's traffic as JSON, and ends the traffic; with the argument "now" it
+// continues.
 func printReport(ctx context.Context, args []string) error {
 	path := "/end"
 	if len(args) > 0 && args[0] == "now" {
@@ -97,8 +98,8 @@ func printReport(ctx context.Context, args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(reports)
 }
 
-// dialFirst opens the connection of a load. The first one may be refused for a while, before the server is known
-// everywhere; later ones may not.
+// dialFirst opens the connection of a load. The first one may be refused until all nodes have the server; later ones
+// may not.
 func dialFirst(ctx context.Context, protocol, address string) (conn net.Conn, err error) {
 	const tries, gap = 20, 250 * time.Millisecond
 	for range tries {

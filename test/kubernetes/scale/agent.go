@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// agent is the program that is measured.
+// agent is the agent under test.
 type agent struct {
 	cmd    *exec.Cmd
 	o      *options
 	server *server
 }
 
-// startAgent starts one for node 0. What is reached by tunnels is as where nodes are on many links.
+// startAgent starts the agent of node 0. Nodes on other links are reached by tunnels.
 func startAgent(ctx context.Context, o *options, s *server) (*agent, error) {
 	at := func(name string) string { return filepath.Join(o.dir, name) }
 	log, err := os.Create(at("agent.log"))
@@ -61,7 +61,7 @@ func (a *agent) synced() error {
 
 var sample = regexp.MustCompile(`(?m)^([a-z_]+(?:\{[^}]*\})?) (\S+)$`)
 
-// metrics reads what the agent serves.
+// metrics reads the agent's metrics.
 func (a *agent) metrics() (map[string]float64, error) {
 	response, err := http.Get("http://127.0.0.1:9965/metrics")
 	if err != nil {
@@ -81,7 +81,7 @@ func (a *agent) metrics() (map[string]float64, error) {
 	return all, nil
 }
 
-// profile keeps a profile of the agent, where that is asked for. An agent as it is shipped serves none.
+// profile saves a profile of the agent, if requested. Release builds serve none.
 func (a *agent) profile(name, query string) {
 	if a.o.profiles == "" {
 		return
@@ -101,7 +101,8 @@ func (a *agent) profile(name, query string) {
 	}
 }
 
-// memory is the agent's memory in MiB: at its peak since the last call, now, and now without its program file.
+// memory is the agent's memory in MiB: the peak since the last call, the current value, and that without its program
+// file.
 type memory struct{ peak, rss, anonymous float64 }
 
 func (a *agent) memory() (m memory, err error) {
@@ -122,11 +123,11 @@ func (a *agent) memory() (m memory, err error) {
 		}
 		*into = float64(kib) / 1024
 	}
-	// 5: forget the peak (proc(5), clear_refs).
+	// 5: reset the peak (proc(5), clear_refs).
 	return m, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 }
 
-// cpu is the time that the agent has been running.
+// cpu is the agent's CPU time.
 func (a *agent) cpu() (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.cmd.Process.Pid))
 	if err != nil {
@@ -143,7 +144,7 @@ func (a *agent) cpu() (time.Duration, error) {
 	return time.Duration(user+system) * 10 * time.Millisecond, err
 }
 
-// makeCgroup makes one of its own, of version 2: no other process is to meet the agent's programs.
+// makeCgroup creates a cgroup v2 of its own: the agent's programs must not affect other processes.
 func makeCgroup(name string) (string, error) {
 	mounts, err := os.Open("/proc/mounts")
 	if err != nil {

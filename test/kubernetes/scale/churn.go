@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// churn starts and ends pods, in the whole cluster and on the node that is measured.
+// churn starts and deletes pods, in the whole cluster and on the measured node.
 type churn struct {
 	a *agent
 
@@ -21,10 +21,10 @@ type churn struct {
 	all     sync.WaitGroup
 }
 
-// lives is how long a pod of the churn is there.
+// lives is the lifetime of a pod of the churn.
 const lives = 10 * time.Second
 
-// run starts pods at their rate until ctx ends, and waits for the ends of all.
+// run starts pods at their rate until ctx ends, and waits for their deletion.
 func (c *churn) run(ctx context.Context) error {
 	background := context.WithoutCancel(ctx)
 	ticker := time.NewTicker(time.Duration(float64(time.Second) / c.a.o.starts))
@@ -60,7 +60,8 @@ func (c *churn) started() {
 
 func podPath(namespace int) string { return "/api/v1/namespaces/" + namespaceName(namespace) + "/pods" }
 
-// remote is the life of a pod of another node: what its controllers and its kubelet write. It is an endpoint of a Service.
+// remote is the lifecycle of a pod of another node, as written by its controllers and kubelet. It is an endpoint of a
+// Service.
 func (c *churn) remote(ctx context.Context, i int) error {
 	o, s := c.a.o, c.a.server
 	node, namespace, app := 1+i%(o.nodes-1), i%o.namespaces, i%appsEach
@@ -89,7 +90,7 @@ func (c *churn) remote(ctx context.Context, i int) error {
 	return s.send(ctx, http.MethodDelete, path+"/"+name, object{"gracePeriodSeconds": 0})
 }
 
-// local is the life of a pod of the node that is measured. Policies of its namespace select it.
+// local is the lifecycle of a pod of the measured node. Policies of its namespace select it.
 func (c *churn) local(ctx context.Context, i int) error {
 	o, s := c.a.o, c.a.server
 	namespace, app := i%o.namespaces, i%appsEach

@@ -12,14 +12,15 @@ import (
 	"time"
 )
 
-// figures are what was measured.
+// figures are the results.
 type figures struct {
 	ready           time.Duration
 	listed          int64 // bytes until then
 	atStart, inRest memory
 	inChurn         memory
 	maps            float64 // MiB of kernel memory
-	// churned is how long pods started and ended, starts how many did, cpu what the agent ran meanwhile and sent what it was sent.
+	// churned is the duration of the churn, starts its number of pods, cpu the agent's CPU time meanwhile and sent
+	// the bytes that it received.
 	churned, cpu time.Duration
 	starts       int
 	sent         int64
@@ -29,7 +30,7 @@ type figures struct {
 	changes      []timed
 }
 
-// timed is how long the changes of one kind took.
+// timed are the latencies of one kind of change.
 type timed struct {
 	what string
 	took []time.Duration
@@ -43,7 +44,7 @@ const (
 	maxADD    = 100 * time.Millisecond
 )
 
-// measure brings everything about.
+// measure takes all measurements.
 func (a *agent) measure(ctx context.Context) (f *figures, err error) {
 	f = &figures{}
 	begin := time.Now()
@@ -67,7 +68,7 @@ func (a *agent) measure(ctx context.Context) (f *figures, err error) {
 	if f.inChurn, err = a.memory(); err != nil {
 		return nil, err
 	}
-	time.Sleep(5 * time.Second) // what was the last to happen
+	time.Sleep(5 * time.Second) // let earlier work finish
 	before, err := a.cpu()
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func (a *agent) measure(ctx context.Context) (f *figures, err error) {
 	return f, err
 }
 
-// measureChurn starts and ends pods, and times changes of each kind meanwhile.
+// measureChurn starts and deletes pods, and times changes of each kind meanwhile.
 func (a *agent) measureChurn(ctx context.Context, f *figures, local *sandbox) error {
 	c := &churn{a: a}
 	churning, stop := context.WithTimeout(ctx, a.o.churn)
@@ -100,7 +101,7 @@ func (a *agent) measureChurn(ctx context.Context, f *figures, local *sandbox) er
 		go a.profile("allocations", "allocs?"+seconds)
 	}
 
-	// First nothing but the pods, for the agent's share of a CPU; then the other changes too.
+	// First only the pods, for the agent's CPU share; then the other changes too.
 	before, begin, starts, sent := time.Duration(0), time.Now(), c.count(), a.server.proxy.received.Load()
 	before, err := a.cpu()
 	if err != nil {
@@ -146,7 +147,7 @@ func (c *churn) count() int {
 	return c.starts
 }
 
-// quantile gives one of sorted times: the least that is not exceeded by the part q of all (nearest rank).
+// quantile returns that of sorted times by nearest rank.
 func quantile(all []time.Duration, q float64) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -154,10 +155,10 @@ func quantile(all []time.Duration, q float64) time.Duration {
 	return all[max(0, int(math.Ceil(q*float64(len(all))))-1)].Round(100 * time.Microsecond)
 }
 
-// share is that of a CPU while pods start and end.
+// share is the CPU share while pods start and end.
 func (f *figures) share() float64 { return f.cpu.Seconds() / f.churned.Seconds() }
 
-// missed names the targets that were.
+// missed names the missed targets.
 func (f *figures) missed() string {
 	var all []string
 	miss := func(is bool, what string) {
@@ -177,7 +178,7 @@ func (f *figures) missed() string {
 
 const mib = 1 << 20
 
-// text is what is published.
+// text is the published table.
 func (f *figures) text(o *options) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }

@@ -12,13 +12,13 @@ import (
 	"sync"
 )
 
-// stored is an object where the API server keeps it.
+// stored is an object in the API server's storage.
 type stored struct {
 	key    string
 	object object
 }
 
-// each gives all objects of the beginning.
+// each yields all initial objects.
 func (o *options) each(give func(stored)) {
 	for i := range o.namespaces {
 		give(stored{"namespaces/" + namespaceName(i), namespace(i)})
@@ -45,13 +45,14 @@ func (o *options) each(give func(stored)) {
 	}
 }
 
-// batch is how many objects one transaction of etcd writes, and writers how many transactions there are at once.
+// batch is the number of objects per etcd transaction, writers the number of concurrent transactions.
 const (
 	batch   = 200
 	writers = 3
 )
 
-// fill writes all objects into etcd, before the API server runs: to ask that for 170,000 objects takes a quarter of an hour.
+// fill writes all objects into etcd before the API server starts: creating 170,000 objects through it takes a quarter
+// of an hour.
 func fill(ctx context.Context, o *options) (count int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -82,7 +83,7 @@ func fill(ctx context.Context, o *options) (count int, err error) {
 	return count, context.Cause(ctx)
 }
 
-// put writes objects in one transaction, by etcd's gateway for JSON.
+// put writes objects in one transaction, by etcd's JSON gateway.
 func put(ctx context.Context, all []stored) error {
 	type request struct {
 		Key   string `json:"key"`

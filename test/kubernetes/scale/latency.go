@@ -13,13 +13,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cilium/ebpf" //nolint:depguard // sees from outside when the agent has written its tables
+	"github.com/cilium/ebpf" //nolint:depguard // observes the agent's maps from outside
 )
 
-// pause between changes of one kind, beside all others.
+// pause between changes of one kind.
 const pause = 300 * time.Millisecond
 
-// patience is how long a change may take before the measurement gives up.
+// patience is the timeout of a change.
 const patience = 20 * time.Second
 
 // table is one of the datapath's maps.
@@ -36,7 +36,7 @@ func (a *agent) table(name string) (*ebpf.Map, error) {
 	return nil, fmt.Errorf("no map %s among %v", name, paths)
 }
 
-// watchEntry gives a function that waits until the entry of a map is another than now.
+// watchEntry returns a function that waits until the entry of a map changes.
 func watchEntry(m *ebpf.Map, key []byte) (wait func(since time.Time) (time.Duration, error), err error) {
 	before, err := entry(m, key)
 	if err != nil {
@@ -57,19 +57,19 @@ func watchEntry(m *ebpf.Map, key []byte) (wait func(since time.Time) (time.Durat
 	}, nil
 }
 
-// entry gives a value as text; empty if there is none.
+// entry returns a value as text; empty if there is none.
 func entry(m *ebpf.Map, key []byte) (string, error) {
 	value, err := m.LookupBytes(key)
 	return string(value), err
 }
 
-// addressKey is an address as maps have it.
+// addressKey is an address as a map key.
 func addressKey(address string) []byte {
 	b := netip.MustParseAddr(address).As16()
 	return b[:]
 }
 
-// timeLabels gives pods of other nodes a label that policies of all local pods ask for, and takes it away.
+// timeLabels adds and removes a label of remote pods that policies of all local pods select.
 func (a *agent) timeLabels(ctx context.Context) (all []time.Duration, err error) {
 	m, err := a.table("identities")
 	if err != nil {
@@ -99,7 +99,7 @@ func (a *agent) timeLabels(ctx context.Context) (all []time.Duration, err error)
 	return all, nil
 }
 
-// timePolicies makes and deletes a policy that selects a local pod.
+// timePolicies creates and deletes a policy that selects a local pod.
 func (a *agent) timePolicies(ctx context.Context, local *sandbox) (all []time.Duration, err error) {
 	m, err := a.table("policy_pods")
 	if err != nil {
@@ -133,7 +133,7 @@ func (a *agent) timePolicies(ctx context.Context, local *sandbox) (all []time.Du
 	return all, nil
 }
 
-// timeServices makes and deletes a Service.
+// timeServices creates and deletes a Service.
 func (a *agent) timeServices(ctx context.Context) (all []time.Duration, err error) {
 	m, err := a.table("services")
 	if err != nil {
@@ -169,7 +169,7 @@ func (a *agent) timeServices(ctx context.Context) (all []time.Duration, err erro
 	return all, nil
 }
 
-// timeNodes makes nodes one by one and times each until the kernel has its route, which is the last that it gets.
+// timeNodes creates nodes one by one and times each until the kernel has its route, which the agent writes last.
 func (a *agent) timeNodes(ctx context.Context) (all []time.Duration, err error) {
 	routes, err := followRoutes(ctx)
 	if err != nil {
@@ -189,7 +189,7 @@ func (a *agent) timeNodes(ctx context.Context) (all []time.Duration, err error) 
 		if err := a.server.send(ctx, http.MethodDelete, "/api/v1/nodes/"+nodeName(n), nil); err != nil {
 			return nil, err
 		}
-		if _, err := waitRoute(routes, podRange(n)); err != nil { // the address is to be free
+		if _, err := waitRoute(routes, podRange(n)); err != nil { // wait until the address is free
 			return nil, err
 		}
 		time.Sleep(pause)
@@ -218,7 +218,7 @@ func followRoutes(ctx context.Context) (<-chan routeEvent, error) {
 			}
 		}
 	}()
-	time.Sleep(200 * time.Millisecond) // it has begun to listen by then
+	time.Sleep(200 * time.Millisecond) // it is listening by then
 	return events, nil
 }
 

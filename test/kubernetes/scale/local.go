@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sandbox is a pod of the node that is measured: a network namespace.
+// sandbox is the network namespace of a pod on the measured node.
 type sandbox struct {
 	container, namespace, name, uid string
 	address                         netip.Addr
@@ -37,7 +37,7 @@ func (a *agent) cni(ctx context.Context, command string, s *sandbox) (answer []b
 	return answer, nil
 }
 
-// add makes a sandbox and gives it its network. took is the plugin's time.
+// add creates a sandbox with a network. took is the plugin's time.
 func (a *agent) add(ctx context.Context, s *sandbox) (took time.Duration, err error) {
 	if out, err := exec.CommandContext(ctx, "ip", "netns", "add", s.container).CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("make network namespace: %w: %s", err, out)
@@ -72,7 +72,7 @@ func (a *agent) del(ctx context.Context, s *sandbox) error {
 func (s *sandbox) send() error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocks: the thread ends with its namespace
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespace
 		done <- func() error {
 			namespace, err := os.Open("/run/netns/" + s.container)
 			if err != nil {
@@ -93,7 +93,7 @@ func (s *sandbox) send() error {
 	return <-done
 }
 
-// addLocals gives the pods that are on node 0 from the beginning their networks.
+// addLocals adds the network of node 0's initial pods.
 func (a *agent) addLocals(ctx context.Context) (all []*sandbox, err error) {
 	for i := 0; i < a.o.pods; i += a.o.nodes {
 		_, _, namespace, app := a.o.place(i)

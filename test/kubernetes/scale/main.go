@@ -1,6 +1,6 @@
-// Command scale measures one agent on a node of a large cluster while pods start and end in it: what memory and what share of a CPU it takes, how
-// long it takes until a change is applied and until a pod of the node has its network, and what the API server sends it. The objects are in a
-// real API server, all of it in namespaces of its own. It needs root.
+// Command scale measures one agent on a node of a large cluster while pods start and end: its memory and CPU share,
+// the latency until a change is applied and until a local pod has its network, and the traffic of the API server. The
+// objects are in a real API server, all of it in namespaces of its own. It needs root.
 //
 //	go run ./test/kubernetes/scale [--nodes 5000] [--pods 150000] [--agent bin/beeline-agent] [--plugin bin/beeline-cni] [--write docs/measured/scale.md]
 //
@@ -25,17 +25,17 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// options are what can be chosen.
+// options are the flags.
 type options struct {
 	nodes, pods, namespaces, services, endpointsEach, policies int
-	// starts is how many pods start in a second, adds how many of them on the node that is measured, and churn for how long.
+	// starts is the rate of pod starts per second, adds that on the measured node, and churn the duration.
 	starts, adds float64
 	churn, idle  time.Duration
 	changes      int
 
 	agent, plugin, kubernetes, write, profiles string
 	strict                                     bool
-	// dir is where everything is kept, and cgroup where the agent has its programs at sockets; set in the namespaces only.
+	// dir has all files, cgroup is for the agent's socket programs; set in the namespaces only.
 	dir, cgroup string
 	begin       time.Time
 }
@@ -79,10 +79,10 @@ func main() {
 	}
 }
 
-// enter runs this program again in network, mount and process namespaces of its own, with which everything ends.
+// enter runs this program again in its own network, mount and process namespaces, which end with it.
 func enter(ctx context.Context, o *options) (err error) {
 	if o.profiles != "" {
-		if err := os.MkdirAll(o.profiles, 0o755); err != nil { // before the cluster is up, not when it has been measured
+		if err := os.MkdirAll(o.profiles, 0o755); err != nil { // fail before the cluster is up
 			return err
 		}
 	}
@@ -116,7 +116,7 @@ func enter(ctx context.Context, o *options) (err error) {
 	return child.Run()
 }
 
-// measure does the work, in the namespaces.
+// measure runs in the namespaces.
 func measure(ctx context.Context, o *options) error {
 	if err := prepare(ctx, o.dir); err != nil {
 		return err

@@ -8,13 +8,13 @@ import (
 
 type object = map[string]any
 
-// nodeAddress gives each node its own. The first 490 are on one link with node 0, the others behind tunnels, as in a cluster whose network has
-// many links: the kernel by default has at most 1,024 neighbours.
+// nodeAddress returns a node's address. The first 490 are on one link with node 0, the others behind tunnels, as in a
+// cluster with many links: the kernel limits the neighbour table to 1,024 entries by default.
 func nodeAddress(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 200, byte(i / 245), byte(i%245 + 1)})
 }
 
-// link is the network of node 0's uplink, and spareAddress one of it that no node has: that of the nodes which come and go.
+// link is the network of node 0's uplink, and spareAddress an unused address in it, for nodes that come and go.
 const link = 23
 
 var spareAddress = netip.AddrFrom4([4]byte{10, 200, 1, 250})
@@ -28,7 +28,7 @@ func podAddress(node, n int) string {
 	return netip.AddrFrom4(base).String()
 }
 
-// The nth addresses of nodes that pods have: those that are there from the beginning first, then those that come and go.
+// The nth pod addresses of nodes: initial pods first, then those that come and go.
 const (
 	firstAddress    = 2
 	churnedAddress  = 200
@@ -39,12 +39,12 @@ func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
 
 func namespaceName(i int) string { return fmt.Sprintf("namespace-%d", i) }
 
-// appsEach is how many applications a namespace has; each has policies and Services.
+// appsEach is the number of applications per namespace; each has policies and Services.
 const appsEach = 5
 
 func appName(i int) string { return fmt.Sprintf("app-%d", i) }
 
-// place is where the ith pod of the beginning is: pods of one node are of many namespaces.
+// placeOf returns the node and slot of the ith initial pod: pods of one node are in many namespaces.
 func (o *options) place(i int) (node, nth, namespace, app int) {
 	node, nth = i%o.nodes, i/o.nodes
 	number := i + nth
@@ -66,7 +66,7 @@ func metadata(kind, i int, namespace, name string, labels object) object {
 	return m
 }
 
-// The kinds, as parts of made-up UIDs.
+// The kinds, as parts of generated UIDs.
 const (
 	ofNamespace = iota + 1
 	ofNode
@@ -85,7 +85,7 @@ func namespace(i int) object {
 	}
 }
 
-// node is a Node with what a kubelet writes there, roughly.
+// node is a Node as a kubelet writes it, roughly.
 func node(i int, address netip.Addr) object {
 	images := []any{}
 	for j := range 20 {
@@ -101,7 +101,7 @@ func node(i int, address netip.Addr) object {
 	}
 }
 
-// pod is a Pod of a Deployment, with what a real one carries, roughly: 20 settings, and who manages its fields.
+// pod is a Pod of a Deployment of realistic size: 20 environment variables and managedFields.
 func pod(i int, name string, namespace, app, node int) object {
 	env := []any{}
 	for j := range 20 {
@@ -156,7 +156,7 @@ func podStatus(address, host string, ready bool) object {
 	}}
 }
 
-// serviceAddress gives each Service its own, of the range that the API server is told.
+// serviceAddress returns a Service's address, in the API server's range.
 func serviceAddress(i int) string {
 	return netip.AddrFrom4([4]byte{10, 96 + byte(i/50000), byte(i/200%250 + 1), byte(i%200 + 1)}).String()
 }
@@ -174,7 +174,7 @@ func service(i, namespace, app int) object {
 	}
 }
 
-// address is what the API server keeps of a cluster IP that is taken.
+// address is the API server's allocation of a cluster IP.
 func address(i, namespace int) object {
 	return object{
 		"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",
@@ -194,7 +194,7 @@ func endpoint(address string, node int, pod, namespace string) object {
 	}
 }
 
-// endpoints are those of the ith Service: pods of the beginning, one after the other.
+// endpoints are those of the ith Service, of consecutive initial pods.
 func (o *options) endpoints(i int) []any {
 	var all []any
 	for j := range o.endpointsEach {
@@ -213,8 +213,8 @@ func slice(i, namespace int, endpoints []any) object {
 	}
 }
 
-// policy gives policies of the kinds that tenants write: nothing from outside but what is allowed, an application's friends, another team, the
-// resolver and a network outside.
+// policy returns policies of typical kinds: default deny of ingress, allowed clients of an application, another team,
+// the resolver and an external network.
 func policy(i, namespace int) object {
 	app := func(i int) object { return object{"matchLabels": object{"app": appName(i % appsEach)}} }
 	spec := object{"podSelector": app(i), "policyTypes": []any{"Ingress"}}
@@ -239,5 +239,5 @@ func policy(i, namespace int) object {
 	}
 }
 
-// probeLabel is what policies of every namespace ask for, and pods get when it is timed how long a change of labels takes.
+// probeLabel is selected by policies of every namespace; it is set on pods to time label changes.
 const probeLabel = "probe"

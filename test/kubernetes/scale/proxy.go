@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// proxy is between the agent and the API server, and counts what the server sends.
+// proxy is between the agent and the API server, and counts the bytes of the server.
 type proxy struct {
 	listener net.Listener
 	received atomic.Int64

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heading is what figures come behind in a page.
+// heading precedes the figures in a page.
 const heading = "## Figures\n"
 
-// publish writes figures into a page, in the place of those that it has.
+// publish replaces the figures in a page.
 func publish(file, text string) error {
 	page, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -28,7 +28,7 @@ func publish(file, text string) error {
 	return os.WriteFile(file, []byte(before+heading+"\n"+text), 0o644)
 }
 
-// machine says where, when and of what the figures are.
+// machine describes the place, time and hardware of the run.
 func machine() string {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -46,7 +46,7 @@ func machine() string {
 		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(string(commit)), runtime.NumCPU(), processor(), unix.ByteSliceToString(name.Release[:]), strings.Join(strings.Fields(string(load))[:3], ", "))
 }
 
-// processor names the first one.
+// processor is the name of the first CPU.
 func processor() string {
 	file, err := os.Open("/proc/cpuinfo")
 	if err != nil {
@@ -61,7 +61,7 @@ func processor() string {
 	return "unknown"
 }
 
-// maps is the kernel memory of the agent's BPF maps in MiB, each once.
+// maps is the kernel memory of the agent's BPF maps in MiB, each counted once.
 func (a *agent) maps() (float64, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", a.cmd.Process.Pid))
 	if err != nil {

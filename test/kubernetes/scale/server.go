@@ -21,15 +21,15 @@ import (
 	"github.com/beeline-cni/beeline/lab/kubebuild"
 )
 
-// server is etcd and an API server, with one user who may do everything.
+// server is etcd and an API server, with one user that has all permissions.
 type server struct {
 	client *http.Client
-	// kubeconfig is the agent's, who asks by proxy.
+	// kubeconfig is the agent's, through the proxy.
 	kubeconfig string
 	proxy      *proxy
 
 	mu sync.Mutex
-	// answers is how long each write took until it was answered.
+	// answers are the latencies of writes.
 	answers []time.Duration
 }
 
@@ -75,7 +75,7 @@ func startServer(ctx context.Context, o *options) (*server, error) {
 			return err
 		}
 		defer log.Close()
-		// A node of a cluster is another machine than its API server: the agent is not to wait for a CPU that this one has.
+		// The API server of a cluster runs on another machine: a low priority keeps it from delaying the agent.
 		cmd := exec.CommandContext(ctx, "nice", append([]string{"-n", "19", path}, args...)...)
 		cmd.Stdout, cmd.Stderr = log, log
 		return cmd.Start() // ends with the process namespace
@@ -112,7 +112,7 @@ func startServer(ctx context.Context, o *options) (*server, error) {
 	return s, nil
 }
 
-// tail gives the end of a log.
+// tail returns the end of a log.
 func tail(file string) []byte {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *server) send(ctx context.Context, method, path string, body object) err
 	return err
 }
 
-// ask is send with the answer.
+// ask is send with the response.
 func (s *server) ask(ctx context.Context, method, path string, body object) (answer []byte, err error) {
 	var content io.Reader
 	if body != nil {

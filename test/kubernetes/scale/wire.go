@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepare makes the node: a BPF file system, and an uplink with the address of node 0 to a wire where all other nodes answer.
+// prepare sets up the node: a BPF file system, and an uplink with the address of node 0 to a wire where all other
+// nodes reply.
 func prepare(ctx context.Context, dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -21,7 +22,7 @@ func prepare(ctx context.Context, dir string) error {
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mount proc: %w", err)
 	}
-	// Network namespaces of pods have their names in /run, and everybody else's are not to be seen.
+	// Pods' network namespaces have names in /run, which hides those of the host.
 	if err := unix.Mount("run", "/run", "tmpfs", 0, ""); err != nil {
 		return fmt.Errorf("mount /run: %w", err)
 	}
@@ -43,7 +44,7 @@ func prepare(ctx context.Context, dir string) error {
 		"ip link set uplink up",
 		"nsenter -t " + others + " -n ip link set lo up",
 		"nsenter -t " + others + " -n ip link set wire up",
-		// The kernel answers for every address that is its own.
+		// The kernel replies for all its own addresses.
 		"nsenter -t " + others + " -n ip route add local 10.200.0.0/16 dev lo",
 	} {
 		words := strings.Fields(command)
@@ -54,7 +55,7 @@ func prepare(ctx context.Context, dir string) error {
 	return nil
 }
 
-// startOthers makes the network namespace of all other nodes and gives the process that keeps it.
+// startOthers creates the network namespace of all other nodes and returns the process that keeps it.
 func startOthers(ctx context.Context) (pid string, err error) {
 	keeper := exec.CommandContext(ctx, "sleep", "infinity")
 	keeper.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// noAgentOnTheNode: where no agent runs, pods that run go on, new ones wait, and `kubectl describe pod` says why in a
-// sentence; when the agent is back, they start.
+// noAgentOnTheNode: without an agent, running pods continue, new ones wait, and `kubectl describe pod` says why. They
+// start when the agent is back.
 func noAgentOnTheNode(t *testing.T) {
 	needBeeline(t)
 	c := useFixtures(t)
@@ -32,7 +32,7 @@ func noAgentOnTheNode(t *testing.T) {
 		eventually(t, func() error {
 			output, err := kubectl("-n", namespace, "describe", "pod", late.Name)
 			if err == nil && (!strings.Contains(output, "FailedCreatePodSandBox") || !strings.Contains(output, "beeline agent")) {
-				err = fmt.Errorf("describe pod does not say that the agent is not there:\n%s", output)
+				err = fmt.Errorf("describe pod does not say that the agent is missing:\n%s", output)
 			}
 			return err
 		})

@@ -23,8 +23,8 @@ import (
 // admissionPolicyName is that of the chart's ValidatingAdmissionPolicy.
 const admissionPolicyName = "beeline-agent"
 
-// agentsKeepToTheirNode: with the admission policy of the manifest, an agent still removes its taint and sets its condition. The token of
-// a node's agent writes neither to other Nodes, nor anything else to its own Node.
+// agentsKeepToTheirNode: with the manifest's admission policy an agent still removes its taint and sets its
+// condition. With a node's token no other Node can be changed, and nothing else of its own.
 func agentsKeepToTheirNode(t *testing.T) {
 	needBeeline(t)
 	nodes := clusterNodes(t)
@@ -49,7 +49,7 @@ func agentsKeepToTheirNode(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, node, subresource, body string
-		// denied is part of the policy's message, empty where the write is allowed.
+		// denied is part of the policy's message, empty if the write is allowed.
 		denied string
 	}{
 		{"its condition", own.name, "/status", unavailable, ""},
@@ -71,12 +71,13 @@ func agentsKeepToTheirNode(t *testing.T) {
 		case c.denied == "" && reply != "":
 			t.Errorf("%s: the agent of %s cannot write it: %s", c.name, own.name, reply)
 		case c.denied != "" && (!strings.Contains(reply, by) || !strings.Contains(reply, c.denied)):
-			t.Errorf("%s: the reply is %q, want a refusal by %s with %q", c.name, reply, by, c.denied)
+			t.Errorf("%s: the reply is %q, want a denial by %s with %q", c.name, reply, by, c.denied)
 		}
 	}
 }
 
-// agentBecomesReady gives a node the taint and the condition of one without an agent, and waits until a new agent has removed both.
+// agentBecomesReady sets the taint and the condition of a node without an agent, and waits until a new agent has
+// removed both.
 func agentBecomesReady(t *testing.T, node string) {
 	t.Helper()
 	old := agentOn(t, node)
@@ -106,7 +107,7 @@ func agentBecomesReady(t *testing.T, node string) {
 // nodeClient writes to Nodes.
 type nodeClient struct{ http.Client }
 
-// agentClient is who has the token that the kubelet of a node has put there for the agent.
+// agentClient uses the token that the node's kubelet has mounted for the agent.
 func agentClient(t *testing.T, node string) nodeClient {
 	t.Helper()
 	all, err := agentPods(node)
@@ -125,7 +126,7 @@ func agentClient(t *testing.T, node string) nodeClient {
 	mustKubectl(t, "--kubeconfig="+kubeconfig, "config", "set-credentials", "agent", "--token="+token)
 	mustKubectl(t, "--kubeconfig="+kubeconfig, "config", "set-context", "--current", "--user=agent")
 
-	// The API server is reached from the control plane's network only; a socket in the file system from here too.
+	// The API server is reachable from the control plane's network only; a unix socket makes it reachable from here.
 	proxy := cluster.Command(context.Background(), "kubectl", "--kubeconfig="+kubeconfig, "proxy", "--unix-socket="+socket)
 	if err := proxy.Start(); err != nil {
 		t.Fatal(err)
@@ -148,8 +149,8 @@ func agentClient(t *testing.T, node string) nodeClient {
 	return c
 }
 
-// patch merges into a Node. It gives the API server's words where it refuses.
-func (c nodeClient) patch(path, body string) (refusal string, err error) {
+// patch merges into a Node. It returns the API server's message if it denies that.
+func (c nodeClient) patch(path, body string) (rejection string, err error) {
 	request, err := http.NewRequest(http.MethodPatch, "http://localhost/api/v1/nodes/"+path, strings.NewReader(body))
 	if err != nil {
 		return "", err

@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// Where deploy/beeline.yaml puts the agents.
+// Locations in deploy/beeline.yaml.
 const (
 	agentNamespace = "kube-system"
 	agentDaemonSet = "daemonset/beeline"
@@ -22,7 +22,7 @@ const (
 	agentAccount   = "system:serviceaccount:kube-system:beeline"
 )
 
-// needBeeline skips what only an agent can fulfil where the cluster has another network.
+// needBeeline skips a test that needs an agent if the cluster has another network.
 func needBeeline(t *testing.T) {
 	t.Helper()
 	if !isBeeline() {
@@ -30,7 +30,7 @@ func needBeeline(t *testing.T) {
 	}
 }
 
-// agentOn gives the agent's pod on a node, which is ready.
+// agentOn returns the ready agent pod of a node.
 func agentOn(t *testing.T, node string) (pod string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -49,7 +49,7 @@ func agentOn(t *testing.T, node string) (pod string) {
 	return pod
 }
 
-// agentPods are the agent's pods on a node, or on all where it is empty.
+// agentPods are the agent's pods on a node, or on all nodes if it is empty.
 func agentPods(node string) ([]corev1.Pod, error) {
 	args := []string{"pods", "-n", agentNamespace, "-l", agentLabel}
 	if node != "" {
@@ -60,8 +60,7 @@ func agentPods(node string) ([]corev1.Pod, error) {
 	return all.Items, err
 }
 
-// askAgent runs a command of the agent's program on the node, as an administrator there would, and reads its JSON. It
-// needs no API server.
+// askAgent runs a beeline command on the node and reads its JSON. It needs no API server.
 func askAgent(node string, into any, command string) error {
 	output, err := onNode(node).run(nodeBeeline, command, "--output=json")
 	if err != nil {
@@ -80,7 +79,7 @@ func agentEndpoints(node string) (all []agentapi.Endpoint, err error) {
 	return all, err
 }
 
-// waitAgentReady waits until the agent of a node says that it is ready.
+// waitAgentReady waits until the agent of a node is ready.
 func waitAgentReady(t *testing.T, node string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -92,7 +91,7 @@ func waitAgentReady(t *testing.T, node string) {
 	})
 }
 
-// agentProcess is the process id of the agent on a node, in the node's own namespace of processes.
+// agentProcess is the process id of the agent in the node's PID namespace.
 func agentProcess(node string) (string, error) {
 	output, err := onNode(node).run("pgrep", "-o", "-f", "beeline-agent run")
 	return strings.TrimSpace(output), err

@@ -18,10 +18,10 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// benchLabel selects what any run of the bench has made.
+// benchLabel selects all objects of the bench.
 const benchLabel = "app.kubernetes.io/name=beeline-bench"
 
-// TestBench measures the cluster as its users would, for too short a time for figures: every way has some.
+// TestBench runs the bench, too briefly for valid figures: every route has some.
 func TestBench(t *testing.T) {
 	explainFailure(t)
 	loadBenchImage(t)
@@ -34,13 +34,13 @@ func TestBench(t *testing.T) {
 		wantMeasured(t, out)
 		wantNoBenchNamespace(t)
 	}
-	compare := cluster.Command(t.Context(), worldLab, "report", first, second)
+	compare := cluster.Command(t.Context(), externalLab, "report", first, second)
 	if output, err := compare.CombinedOutput(); err != nil || !strings.Contains(string(output), "nodeport") {
 		t.Errorf("compare two runs: %v\n%s", err, output)
 	}
 }
 
-// TestBenchInterrupted ends a run in the middle; nothing may be left of it.
+// TestBenchInterrupted interrupts a run, which must leave no objects.
 func TestBenchInterrupted(t *testing.T) {
 	explainFailure(t)
 	loadBenchImage(t)
@@ -72,14 +72,14 @@ func TestBenchInterrupted(t *testing.T) {
 	wantNoBenchNamespace(t)
 }
 
-// loadBenchImage makes the image of the bench's pods and gives it to the nodes, unless an earlier test has.
+// loadBenchImage builds the image of the bench's pods and loads it into the nodes, once.
 func loadBenchImage(t *testing.T) {
 	t.Helper()
 	loadImage(t, benchImage)
 }
 
 var benchImage = sync.OnceValues(func() (archive string, err error) {
-	dir := filepath.Dir(worldLab)
+	dir := filepath.Dir(externalLab)
 	build := exec.Command("make", "--no-print-directory", "image-bench", "BIN="+dir)
 	build.Dir = "../../.."
 	if output, err := build.CombinedOutput(); err != nil {
@@ -88,15 +88,15 @@ var benchImage = sync.OnceValues(func() (archive string, err error) {
 	return filepath.Join(dir, "beeline-bench.tar"), nil
 })
 
-// benchCommand makes a bench on this cluster with short samples, which keeps every round: the machine is busy.
+// benchCommand is a bench on this cluster with short samples that keeps every round: the machine is busy.
 func benchCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	return cluster.Command(t.Context(), worldLab, append([]string{
+	return cluster.Command(t.Context(), externalLab, append([]string{
 		"bench", "--kubeconfig=" + cluster.Kubeconfig(), "--duration=300ms", "--max-foreign=100", "--max-steal=100",
 	}, args...)...)
 }
 
-// wantMeasured wants a figure of every way over every path, and to read what cluster this is.
+// wantMeasured wants a figure for every path, and a description of the cluster.
 func wantMeasured(t *testing.T, dir string) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(dir, result.FileName))
@@ -131,7 +131,7 @@ func wantMeasured(t *testing.T, dir string) {
 	}
 }
 
-// wantNoBenchNamespace wants nothing of a bench to be in the cluster, nor to be about to go.
+// wantNoBenchNamespace wants no object of a bench in the cluster, not even a terminating one.
 func wantNoBenchNamespace(t *testing.T) {
 	t.Helper()
 	if left := mustKubectl(t, "get", "namespaces", "-l", benchLabel, "-o", "name"); left != "" {

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// hundredPods: a hundred pods at once all get a network, each with an address of its own, all reachable; and when they
-// are gone nothing of them is left.
+// hundredPods: a hundred pods created at once get distinct addresses and are reachable; their deletion leaves no
+// state.
 func hundredPods(t *testing.T) {
 	c := useFixtures(t)
 	batch := makeBatch(t, 100)
@@ -24,8 +24,8 @@ func hundredPods(t *testing.T) {
 	waitTraces(t)
 }
 
-// agentsDieWhilePodsStart: one agent's pod is deleted by force and the process of the other one is killed while pods
-// are being created. All of them come up.
+// agentsDieWhilePodsStart: one agent pod is deleted by force and the other agent is killed while pods are created.
+// All pods start.
 func agentsDieWhilePodsStart(t *testing.T) {
 	needBeeline(t)
 	c := useFixtures(t)
@@ -51,10 +51,10 @@ func agentsDieWhilePodsStart(t *testing.T) {
 	waitTraces(t)
 }
 
-// batchLabel marks pods that a test makes in number.
+// batchLabel marks pods of a batch.
 const batchLabel = "batch"
 
-// makeBatch creates so many pods, alternating between the nodes. They are removed at the end of the test at the latest.
+// makeBatch creates pods on alternating nodes. The test's cleanup removes them.
 func makeBatch(t *testing.T, count int) (names []string) {
 	t.Helper()
 	t.Cleanup(func() { removeBatch(t) })
@@ -63,7 +63,7 @@ func makeBatch(t *testing.T, count int) (names []string) {
 	for i := range count {
 		pod := podObject(fmt.Sprintf("batch-%03d", i), nodes[i%len(nodes)].name)
 		pod.Labels[batchLabel] = "yes"
-		// A hundred probes each second are not what is tested.
+		// Avoid a hundred probes each second.
 		pod.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 4
 		names = append(names, pod.Name)
 		objects = append(objects, pod)
@@ -72,7 +72,7 @@ func makeBatch(t *testing.T, count int) (names []string) {
 	return names
 }
 
-// waitBatch waits until all pods of the batch are ready and gives the addresses at which they say who they are.
+// waitBatch waits until all pods of the batch are ready and returns the addresses of their HTTP servers.
 func waitBatch(t *testing.T, names []string) (who []string) {
 	t.Helper()
 	for _, p := range waitReady(t, names...) {
@@ -98,7 +98,8 @@ func waitSome(t *testing.T, names []string) {
 	})
 }
 
-// removeBatch deletes the batch and waits until it is gone. kubectl would wait for each pod with requests of its own, five a second.
+// removeBatch deletes the batch and waits until it is gone. kubectl would wait for each pod with requests of its own,
+// five a second.
 func removeBatch(t *testing.T) {
 	t.Helper()
 	if _, err := kubectl("-n", namespace, "delete", "pods", "-l", batchLabel, "--wait=false"); err != nil {

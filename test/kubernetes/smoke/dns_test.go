@@ -21,7 +21,7 @@ func clusterDNS(t *testing.T) {
 	for _, client := range []testPod{c.a, c.remote} {
 		for _, protocol := range []string{"udp", "tcp"} {
 			for _, server := range []string{"", dns.Spec.ClusterIP} {
-				eventually(t, func() error { // the DNS server learns of Services a moment later
+				eventually(t, func() error { // the DNS server gets new Services a moment later
 					output, err := client.try("resolve", "named", "-protocol="+protocol, "-server="+server)
 					return wantSame("addresses of named over "+protocol, strings.TrimSpace(output), made.Spec.ClusterIP, err)
 				})
@@ -33,7 +33,7 @@ func clusterDNS(t *testing.T) {
 	}
 }
 
-// headlessService: its name has the addresses of its pods, and through them the pods reply.
+// headlessService: its name resolves to the addresses of its pods, and the pods reply there.
 func headlessService(t *testing.T) {
 	c := useFixtures(t)
 	service := serviceObject("headless", fixtureLabel, fixtureValue)

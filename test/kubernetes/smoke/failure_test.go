@@ -10,8 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// explainFailure shows, when the test fails, what a person would look at next: the pods, what happened to those that
-// are not ready, and what the agents say and have dropped.
+// explainFailure logs diagnostics if the test fails: pods, events of unready ones, and the agents' logs and drops.
 func explainFailure(t *testing.T) {
 	t.Cleanup(func() {
 		if !t.Failed() {

@@ -11,15 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// hasTwoFamilies tells whether pods of the cluster have addresses of both families.
+// hasTwoFamilies reports whether the cluster is dual-stack.
 func hasTwoFamilies(t *testing.T) bool {
 	var nodes corev1.NodeList
 	mustGet(t, &nodes, "nodes")
 	return len(nodes.Items[0].Spec.PodCIDRs) > 1
 }
 
-// policiesOfTwoFamilies: a selector of pods holds for all their addresses, and an ipBlock for those of its own family only, for who
-// receives and for who sends, on one node and across nodes.
+// policiesOfTwoFamilies: a pod selector matches all addresses of its pods, and an ipBlock only those of its family,
+// for ingress and egress, on one node and across nodes.
 func policiesOfTwoFamilies(t *testing.T) {
 	c := useFixtures(t)
 	b4, b6 := addressesOf(t, c.b)
@@ -27,7 +27,7 @@ func policiesOfTwoFamilies(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		policy *networkingv1.NetworkPolicy
-		// wants says who reaches which address.
+		// wants is the expected reachability.
 		wants []reach
 	}{
 		{"Selector", policyFor(c.b, from(selects(c.a))), []reach{
@@ -64,21 +64,21 @@ func policiesOfTwoFamilies(t *testing.T) {
 	}
 }
 
-// reach says whether connections from a pod to an address are answered.
+// reach is whether a pod can connect to an address.
 type reach struct {
 	from     testPod
 	to       string
 	answered bool
 }
 
-// wantReach wants that to come about: nodes learn of policies a moment later.
+// wantReach waits until that holds: nodes get policies a moment later.
 func wantReach(t *testing.T, w reach) {
 	t.Helper()
 	eventually(t, func() error {
 		all, err := ask(w.from.runner, hostPort(w.to, httpPort), "-patience=1s")
 		switch {
 		case err == nil && !w.answered:
-			return fmt.Errorf("%s asks %s and is answered: %v", w.from.pod, w.to, all)
+			return fmt.Errorf("%s connects to %s: %v", w.from.pod, w.to, all)
 		case err != nil && w.answered:
 			return fmt.Errorf("%s asks %s: %w", w.from.pod, w.to, err)
 		}
@@ -86,7 +86,7 @@ func wantReach(t *testing.T, w reach) {
 	})
 }
 
-// addressesOf are the addresses of a pod of a cluster with both families.
+// addressesOf are the addresses of a pod of a dual-stack cluster.
 func addressesOf(t *testing.T, a testPod) (ipv4, ipv6 string) {
 	t.Helper()
 	var p corev1.Pod

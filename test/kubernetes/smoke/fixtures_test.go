@@ -13,12 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// cast are the nodes and the pods that most tests use. The pods live from the first test that wants them until the
-// last; tests that make their nodes restart leave them ready.
+// fixtures are the nodes and pods that most tests use. The pods exist from the first test that needs them to the last
+// one. Tests that restart their nodes wait until they are ready.
 type fixtures struct {
 	// near and far are the two nodes, with their addresses.
 	near, far node
-	// a and b are pods on the near node, remote is one on the far node; hostNear and hostFar have their node's network.
+	// a and b are pods on the near node, remote is one on the far node; hostNear and hostFar use the host network.
 	a, b, remote, hostNear, hostFar testPod
 }
 
@@ -32,7 +32,7 @@ type testPod struct {
 	address string
 }
 
-// echo is where the pod's echo servers listen, who where it says who it is.
+// echo is the address of the pod's echo servers, who of its HTTP server, which replies with its name.
 func (a testPod) echo() string {
 	if a.address == a.node.address {
 		return hostPort(a.address, hostEchoPort)
@@ -49,7 +49,7 @@ func (a testPod) who() string {
 
 func hostPort(address string, port int) string { return net.JoinHostPort(address, fmt.Sprint(port)) }
 
-// familyOf is what goes with the family of an address, or of a prefix.
+// familyOf returns the value for the family of an address or prefix.
 func familyOf(address, ipv4, ipv6 string) string {
 	if strings.Contains(address, ":") {
 		return ipv6
@@ -57,7 +57,7 @@ func familyOf(address, ipv4, ipv6 string) string {
 	return ipv4
 }
 
-// alone is the prefix that has this address and no other.
+// alone returns the host prefix of an address.
 func alone(t *testing.T, address string) string {
 	t.Helper()
 	a, err := netip.ParseAddr(address)
@@ -67,10 +67,10 @@ func alone(t *testing.T, address string) string {
 	return netip.PrefixFrom(a, a.BitLen()).String()
 }
 
-// fixtureLabel is the label of the pods of the cast that have a network of their own.
+// fixtureLabel is the label of fixture pods without host network.
 const fixtureLabel, fixtureValue = "cast", "pod"
 
-// useFixtures makes the cast, where it is not there yet, and gives it as it is now.
+// useFixtures creates missing fixtures and returns their current state.
 func useFixtures(t *testing.T) fixtures {
 	t.Helper()
 	nodes := clusterNodes(t)
@@ -92,14 +92,14 @@ func useFixtures(t *testing.T) fixtures {
 	return c
 }
 
-// clusterNodes are the nodes, sorted by name. There are at least two.
+// clusterNodes are the nodes, sorted by name; at least two.
 func clusterNodes(t *testing.T) (nodes []node) {
 	t.Helper()
 	var list corev1.NodeList
 	mustGet(t, &list, "nodes")
 	for _, n := range list.Items {
 		if slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "node-role.kubernetes.io/control-plane" }) {
-			continue // takes no pods of tests
+			continue // does not schedule test pods
 		}
 		for _, a := range n.Status.Addresses {
 			if a.Type == corev1.NodeInternalIP {

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// idleTime is how long the cluster is watched while nothing happens: twice the period of what the agent does most often, its lease.
+	// idleTime is how long the idle cluster is observed: twice the period of the agent's most frequent task, its
+	// lease.
 	idleTime = 20 * time.Second
-	// muchCPU is a share of one core that no idle agent needs, on any machine; what is aimed at is a tenth of it, and
-	// the test prints what it found.
+	// muchCPU is a share of one core that an idle agent must not exceed on any machine. The target is a tenth of it;
+	// the test logs the result.
 	muchCPU = 0.05
 )
 
-// idle: while nothing happens, the agents ask the API server for nothing, but for what they watch, and need next to no
-// processor time.
+// idle: agents of an idle cluster send no requests but watches, and use next to no CPU.
 func idle(t *testing.T) {
 	needBeeline(t)
 	useFixtures(t)
-	// Priority and fairness counts the requests of each flow schema. This one has every request of the agents that is
-	// no watch.
+	// API priority and fairness counts requests by flow schema. This one matches all requests of the agents except
+	// watches.
 	const schema = "beeline-agents-no-watch"
 	apply(t, map[string]any{
 		"apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema", "metadata": map[string]any{"name": schema},
 		"spec": map[string]any{
 			"priorityLevelConfiguration": map[string]any{"name": "global-default"},
-			"matchingPrecedence":         2, // before all that there are
+			"matchingPrecedence":         2, // before all existing schemas
 			"rules": []any{map[string]any{
 				"subjects": []any{map[string]any{"kind": "ServiceAccount",
 					"serviceAccount": map[string]any{"namespace": agentNamespace, "name": "beeline"}}},
@@ -43,14 +43,14 @@ func idle(t *testing.T) {
 		},
 	})
 	t.Cleanup(func() { mustKubectl(t, "delete", "flowschema", schema) })
-	// The counter counts: a request made in the agents' name moves it.
+	// Check the counter: a request as the agent must increase it.
 	eventually(t, func() error {
 		if _, err := kubectl("get", "nodes", "--as", agentAccount); err != nil {
 			return err
 		}
 		return wantSame("requests are counted", fmt.Sprint(countedRequests(t, schema) > 0), "true", nil)
 	})
-	time.Sleep(3 * time.Second) // what the pods of earlier tests had the agents do is over
+	time.Sleep(3 * time.Second) // the agents finish the work of earlier tests
 
 	nodes := clusterNodes(t)
 	before, spent := countedRequests(t, schema), map[string]time.Duration{}
@@ -78,7 +78,7 @@ func idle(t *testing.T) {
 	}
 }
 
-// countedRequests is how many requests of a flow schema the API server has carried out.
+// countedRequests is how many requests of a flow schema the API server has executed.
 func countedRequests(t *testing.T, schema string) (sum int) {
 	t.Helper()
 	for line := range strings.Lines(mustKubectl(t, "get", "--raw", "/metrics")) {
@@ -95,7 +95,7 @@ func countedRequests(t *testing.T, schema string) (sum int) {
 	return sum
 }
 
-// agentCPU is the processor time that the agent of a node has used.
+// agentCPU is the CPU time that the agent of a node has used.
 func agentCPU(t *testing.T, node string) time.Duration {
 	t.Helper()
 	process, err := agentProcess(node)
@@ -106,7 +106,8 @@ func agentCPU(t *testing.T, node string) time.Duration {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// proc(5): utime and stime are fields 14 and 15, in hundredths of a second; the name before them may have spaces.
+	// proc(5): utime and stime are fields 14 and 15, in hundredths of a second; the name before them may contain
+	// spaces.
 	const utime, stime, tick = 14 - 3, 15 - 3, 10 * time.Millisecond
 	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
 	var sum time.Duration

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// namespace holds everything that the tests make.
+	// namespace has all objects of the tests.
 	namespace = "smoke"
-	// nodeProbe and nodeBeeline are the paths on nodes of the probe and of Beeline's command line, which this run builds.
+	// nodeProbe and nodeBeeline are the paths of the probe and the beeline command on nodes. This run builds them.
 	nodeProbe   = "/tmp/smoke/probe"
 	nodeBeeline = "/tmp/smoke/beeline"
 )
@@ -26,7 +26,7 @@ const (
 var (
 	cluster testcluster.Cluster
 	// worldProbe and worldBeeline are the same programs on this machine, worldLab is the lab's.
-	worldProbe, worldBeeline, worldLab string
+	externalProbe, externalBeeline, externalLab string
 )
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
@@ -61,7 +61,7 @@ func prepare(dir string) error {
 	if cluster, err = testcluster.Open(); err != nil {
 		return err
 	}
-	worldProbe, worldBeeline, worldLab = filepath.Join(dir, "probe"), filepath.Join(dir, "beeline"), filepath.Join(dir, "beeline-lab")
+	externalProbe, externalBeeline, externalLab = filepath.Join(dir, "probe"), filepath.Join(dir, "beeline"), filepath.Join(dir, "beeline-lab")
 	archive := filepath.Join(dir, "beeline-probe.tar")
 	for _, command := range [][]string{
 		{"go", "build", "-o", dir + "/", "../../../cmd/beeline", "../../../cmd/beeline-lab"},
@@ -83,7 +83,7 @@ func prepare(dir string) error {
 		return err
 	}
 	for _, node := range nodes {
-		for from, to := range map[string]string{worldProbe: nodeProbe, worldBeeline: nodeBeeline} {
+		for from, to := range map[string]string{externalProbe: nodeProbe, externalBeeline: nodeBeeline} {
 			program, err := os.ReadFile(from)
 			if err != nil {
 				return err

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 )
 
-// onTestbed gives the testbed's plan of the cluster, if the cluster is the testbed's.
+// onTestbed returns the testbed's plan of the cluster, if it is the testbed's.
 func onTestbed() (plan.Cluster, bool) {
 	if bed, is := cluster.(*testbed.Testbed); is {
 		return bed.Cluster, true
@@ -21,7 +21,7 @@ func onTestbed() (plan.Cluster, bool) {
 	return plan.Cluster{}, false
 }
 
-// needTestbed skips a test that does what only the testbed allows.
+// needTestbed skips a test that only the testbed allows.
 func needTestbed(t *testing.T, what string) *testbed.Testbed {
 	t.Helper()
 	bed, is := cluster.(*testbed.Testbed)
@@ -31,7 +31,7 @@ func needTestbed(t *testing.T, what string) *testbed.Testbed {
 	return bed
 }
 
-// needOutside skips a test that sends traffic to nodes from outside, where this machine does not reach them.
+// needOutside skips a test with external traffic if this machine does not reach the nodes.
 func needOutside(t *testing.T) {
 	t.Helper()
 	if _, is := onTestbed(); is {
@@ -45,7 +45,7 @@ func needOutside(t *testing.T) {
 	c.Close()
 }
 
-// isBeeline tells whether Beeline is the cluster's network.
+// isBeeline reports whether Beeline is the cluster's network.
 var isBeeline = sync.OnceValue(func() bool {
 	if c, is := onTestbed(); is {
 		return c.Options.Network == plan.NetworkBeeline

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// drain: pods leave a node that is drained and come back; the agent stays, and knows of none that are gone.
+// drain: pods leave a drained node and return; the agent stays, and has no stale endpoints.
 func drain(t *testing.T) {
 	c := useFixtures(t)
 	t.Cleanup(func() { mustKubectl(t, "uncordon", c.far.name) })
@@ -26,7 +26,7 @@ func drain(t *testing.T) {
 	wantAllTalk(t, useFixtures(t))
 }
 
-// nodeRestart: after a reboot of a node its pods have a network again, and nothing of before is left.
+// nodeRestart: after a reboot, a node's pods have a network again, and no old state is left.
 func nodeRestart(t *testing.T) {
 	bed := needTestbed(t, "restart nodes")
 	c := useFixtures(t)
@@ -40,7 +40,7 @@ func nodeRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitNodeReady(t, c.far.name)
-	for _, pod := range []string{c.remote.pod, c.hostFar.pod} { // the kubelet shows pods of before as ready until it has looked
+	for _, pod := range []string{c.remote.pod, c.hostFar.pod} { // the kubelet reports old pods as ready until it has checked
 		waitPod(t, pod, func(p corev1.Pod) bool {
 			return len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].RestartCount > before[pod]
 		})
@@ -52,9 +52,8 @@ func nodeRestart(t *testing.T) {
 	waitTracesOn(t, c.far.name)
 }
 
-// changedPodRange: where a node gets another pod range while it has pods, its agent names those whose addresses are not
-// of it, on the node and where a user of the pod looks; new pods get addresses of the new range. With the old range
-// back, all is as before.
+// changedPodRange: if a node's pod range changes while it has pods, its agent reports pods outside it, on the node
+// and in events. New pods get addresses of the new range. The old range restores everything.
 func changedPodRange(t *testing.T) {
 	needBeeline(t)
 	needTestbed(t, "replace Nodes")
@@ -106,7 +105,7 @@ func changedPodRange(t *testing.T) {
 	c.a.want(t, "echo", "tcp", c.b.echo())
 }
 
-// nodeDeletion: the other nodes forget a node that is deleted from the API; when it is back, so is its traffic.
+// nodeDeletion: other nodes remove the state of a deleted node; when it is back, so is its traffic.
 func nodeDeletion(t *testing.T) {
 	needBeeline(t)
 	bed := needTestbed(t, "delete Nodes")
@@ -148,15 +147,14 @@ func nodeDeletion(t *testing.T) {
 	waitTracesOn(t, c.far.name)
 }
 
-// recreateNode deletes a Node object and creates it again with other pod ranges: in an object that exists they cannot
-// be changed.
+// recreateNode deletes a Node object and creates it with other pod ranges: they are immutable.
 func recreateNode(t *testing.T, object corev1.Node, podRanges []string) {
 	t.Helper()
 	mustKubectl(t, "delete", "node", object.Name)
 	createNode(t, object, podRanges)
 }
 
-// createNode creates a Node object as it was, with these pod ranges. The node's kubelet, which runs, goes on with it.
+// createNode creates a Node object with these pod ranges. The node's running kubelet uses it.
 func createNode(t *testing.T, object corev1.Node, podRanges []string) {
 	t.Helper()
 	object.ObjectMeta = metav1.ObjectMeta{Name: object.Name, Labels: object.Labels, Annotations: object.Annotations}
@@ -172,7 +170,7 @@ func createNode(t *testing.T, object corev1.Node, podRanges []string) {
 	}
 }
 
-// wantAllTalk checks that the cast's pods reach each other and their nodes, over the wire and on one node.
+// wantAllTalk checks that the fixture pods reach each other and their nodes, over the wire and on one node.
 func wantAllTalk(t *testing.T, c fixtures) {
 	t.Helper()
 	all := []testPod{c.a, c.b, c.remote, c.hostNear, c.hostFar}

@@ -15,13 +15,13 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/testcluster"
 )
 
-// Ports of the probe's servers, and those on which it listens where it has the node's network.
+// Ports of the probe's servers, and those with host network.
 const (
 	echoPort, httpPort         = 7000, 8080
 	hostEchoPort, hostHTTPPort = 17000, 18080
 )
 
-// podObject is a pod that runs the probe on this node; change what differs.
+// podObject is a pod that runs the probe on this node; callers change it.
 func podObject(name, node string, args ...string) *corev1.Pod {
 	if len(args) == 0 {
 		args = []string{"serve"}
@@ -52,8 +52,8 @@ func podObject(name, node string, args ...string) *corev1.Pod {
 	return pod
 }
 
-// hostPodObject is a pod that runs the probe's servers in the node's network, on ports of their own. They listen on the
-// node's address alone: a UDP server that listens on all would reply from the one that is nearest to the client.
+// hostPodObject is a host-network pod with the probe's servers on ports of their own. They listen on the node's
+// address only: a UDP server on the wildcard address would reply from the address closest to the client.
 func hostPodObject(name, node string) *corev1.Pod {
 	pod := podObject(name, node, "serve", "-control=false",
 		fmt.Sprintf("-echo=[$(NODE_ADDRESS)]:%d", hostEchoPort), fmt.Sprintf("-http=[$(NODE_ADDRESS)]:%d", hostHTTPPort))
@@ -62,21 +62,20 @@ func hostPodObject(name, node string) *corev1.Pod {
 	return pod
 }
 
-// readyWhen is a readiness probe that looks each second. A pod that has to wait for its turn on a busy machine stays ready: else the
-// Service that it stands for would be gone for a moment.
+// readyWhen is a readiness probe with a period of a second. It tolerates slow replies on a busy machine: else the
+// Service would lose its endpoint.
 func readyWhen(h corev1.ProbeHandler) *corev1.Probe {
 	return &corev1.Probe{ProbeHandler: h, PeriodSeconds: 1, FailureThreshold: 3, TimeoutSeconds: 10}
 }
 
-// withTurn gives a pod that carries traffic its share of the processors. Pods that request nothing come last, after all that starts
-// at the same time, and what waits then is a process, not the network.
+// withTurn sets a CPU request for a pod that carries traffic. Without one it would be scheduled after all that starts
+// at the same time, and delays would be the process's, not the network's.
 func withTurn(pod *corev1.Pod) *corev1.Pod {
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")}
 	return pod
 }
 
-// serviceObject is a Service for the pods with this label, with the probe's ports on the usual numbers: 80 tells who
-// it is, 7 echoes.
+// serviceObject is a Service for pods with this label: port 80 replies with the pod's name, 7 echoes.
 func serviceObject(name, label, value string) *corev1.Service {
 	port := func(name string, protocol corev1.Protocol, port, target int32) corev1.ServicePort {
 		return corev1.ServicePort{Name: name, Protocol: protocol, Port: port, TargetPort: intstr.FromInt32(target)}
@@ -108,14 +107,14 @@ func apply(t *testing.T, objects ...any) {
 	}
 }
 
-// applyForTest creates objects and deletes them when the test has ended.
+// applyForTest creates objects and deletes them at the end of the test.
 func applyForTest(t *testing.T, objects ...any) {
 	t.Helper()
 	t.Cleanup(func() { remove(t, objects...) })
 	apply(t, objects...)
 }
 
-// remove deletes objects and waits until they are gone, pods without the time that they have to end. What is not there is no error.
+// remove deletes objects and waits until they are gone, pods without grace period. A missing object is no error.
 func remove(t *testing.T, objects ...any) {
 	t.Helper()
 	list := map[string]any{"apiVersion": "v1", "kind": "List", "items": objects}

@@ -10,11 +10,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// outage is how long the API server is away: longer than any request waits for it before it is tried again.
+// outage is how long the API server is down: longer than the timeout after which any request is retried.
 const outage = 15 * time.Second
 
-// apiServerOutage: while the API server is unreachable, traffic goes on, pods get a network, and an agent that is
-// started anew carries on with what its node has; afterwards all is as before.
+// apiServerOutage: while the API server is unreachable, traffic continues, pods get a network, and a restarted agent
+// continues with its node's state. Afterwards everything recovers.
 func apiServerOutage(t *testing.T) {
 	needBeeline(t)
 	bed := needTestbed(t, "cut off the API server")
@@ -29,7 +29,7 @@ func apiServerOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Refused, not dropped: every open connection ends and every new one fails, as when the process is gone.
+	// Reject, not drop: open connections end and new ones fail, as if the process had ended.
 	program := familyOf(bed.Cluster.ControlPlane.Addresses()[0].String(), "iptables", "ip6tables")
 	refuse := func(action string) error {
 		_, err := outside().run(program, action, "INPUT", "-p", "tcp", "--dport", "6443", "-j", "REJECT", "--reject-with", "tcp-reset")
@@ -50,9 +50,9 @@ func apiServerOutage(t *testing.T) {
 	t.Cleanup(lift)
 	begin := time.Now()
 	if _, err := kubectl("get", "nodes", "--request-timeout=2s"); err == nil {
-		t.Fatal("the API server still answers")
+		t.Fatal("the API server is still reachable")
 	}
-	// The kubelet replaces a sandbox that died without asking anybody: DEL and ADD during the outage.
+	// The kubelet replaces a dead sandbox without the API server: DEL and ADD during the outage.
 	_, killed := onNode(c.near.name).run("ctr", "-n", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", sandbox)
 	_, killedAgent := onNode(c.far.name).run("kill", "-KILL", process)
 	if err := errors.Join(killed, killedAgent); err != nil {
@@ -82,7 +82,7 @@ func apiServerOutage(t *testing.T) {
 	}
 }
 
-// endpointOf is what the agent knows of a pod of the tests.
+// endpointOf returns the agent's endpoint of a test pod.
 func endpointOf(node, pod string) (agentapi.Endpoint, error) {
 	all, err := agentEndpoints(node)
 	for _, e := range all {
@@ -93,7 +93,7 @@ func endpointOf(node, pod string) (agentapi.Endpoint, error) {
 	return agentapi.Endpoint{}, errors.Join(err, errors.New("the agent of "+node+" knows no pod "+pod))
 }
 
-// sandboxOf is the id of the pod's sandbox, under which the runtime and the agent know it.
+// sandboxOf is the id of the pod's sandbox in the runtime and the agent.
 func sandboxOf(t *testing.T, node, pod string) string {
 	t.Helper()
 	e, err := endpointOf(node, pod)

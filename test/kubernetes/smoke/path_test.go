@@ -9,26 +9,27 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// hasNarrowPaths tells whether paths between nodes carry less than the devices of pods, and routers may not fragment: tunnels,
-// and IPv6.
+// hasNarrowPaths reports whether paths between nodes have a lower MTU than pod devices, without fragmentation by
+// routers: tunnels, and IPv6.
 func hasNarrowPaths() bool {
 	c, is := onTestbed()
 	o := c.Options
 	return is && o.Topology == plan.TopologyRouted && !o.IPv4()
 }
 
-// learnPath has both ends of a path to an echo server learn its MTU, which on a narrow one they do by the loss of their first packet.
+// learnPath makes both ends of a path to an echo server learn its MTU, by the loss of their first packet if it is
+// lower.
 func learnPath(from runner, echo string) {
 	if !hasNarrowPaths() {
 		return
 	}
 	for range 2 {
-		_, _ = from.try("echo", "udp", echo, "-bytes=6000", "-patience=1s") // what is lost is what teaches
+		_, _ = from.try("echo", "udp", echo, "-bytes=6000", "-patience=1s") // the lost packet triggers the error
 	}
 }
 
-// pathsAreRemembered: pods know the MTU of a path for as long as their kernel says, and not until it tidies up.
-func pathsAreRemembered(t *testing.T) {
+// pathMTUsAreCached: pods cache the MTU of a path for as long as their kernel says, beyond its garbage collection.
+func pathMTUsAreCached(t *testing.T) {
 	const tidies = 30 * time.Second // net.ipv6.route.gc_interval
 	c := useFixtures(t)
 	learnPath(c.a.runner, c.remote.echo())

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// nodesAreReady: every node is ready, and none has an unavailable network.
+// nodesAreReady: every node is ready, and no condition or taint says that its network is unavailable.
 func nodesAreReady(t *testing.T) {
 	for _, n := range clusterNodes(t) {
 		waitNodeReady(t, n.name)
@@ -29,8 +29,7 @@ func nodesAreReady(t *testing.T) {
 	}
 }
 
-// podsReachPods: TCP, UDP and ICMP, on one node and across nodes, in both directions, also with packets that have to
-// be cut into fragments.
+// podsReachPods: TCP, UDP and ICMP, on one node and across nodes, in both directions, also with fragmented packets.
 func podsReachPods(t *testing.T) {
 	c := useFixtures(t)
 	for _, pair := range [][2]testPod{{c.a, c.b}, {c.b, c.a}, {c.a, c.remote}, {c.remote, c.a}} {
@@ -45,7 +44,7 @@ func podsReachPods(t *testing.T) {
 	}
 }
 
-// podsAndNodes: pods reach nodes, nodes reach pods, their own and others', and so does a machine that is no node.
+// podsAndNodes: pods reach their own and other nodes, nodes reach pods, and so does an external host.
 func podsAndNodes(t *testing.T) {
 	c := useFixtures(t)
 	for _, pod := range []testPod{c.a, c.remote} {
@@ -60,13 +59,12 @@ func podsAndNodes(t *testing.T) {
 	}
 }
 
-// hostNetworkPods: pods with the node's network and pods with one of their own reach each other, with the addresses
-// that they have.
+// hostNetworkPods: pods with and without host network reach each other with their own addresses.
 func hostNetworkPods(t *testing.T) {
 	c := useFixtures(t)
 	for _, host := range []testPod{c.hostNear, c.hostFar} {
 		for _, pod := range []testPod{c.a, c.remote} {
-			// The node's address is what its own processes show to pods elsewhere; to its own pods they may show another.
+			// Remote pods see host processes with the node's address; local pods may see another one.
 			if host.node != pod.node {
 				wantReply(t, host.runner, pod.who(), reply{pod.pod, pod.node.name, host.address})
 			}
@@ -77,7 +75,7 @@ func hostNetworkPods(t *testing.T) {
 	}
 }
 
-// largeTransfers: many bytes in both directions at once, between pods, and between pods and nodes.
+// largeTransfers: bulk data in both directions at once, between pods, and between pods and nodes.
 func largeTransfers(t *testing.T) {
 	c := useFixtures(t)
 	const size = "-bytes=100000000"
@@ -88,8 +86,7 @@ func largeTransfers(t *testing.T) {
 	c.hostFar.want(t, "echo", "tcp", c.a.echo(), size)
 }
 
-// probesOfTheKubelet: probes over HTTP and TCP reach the pod, those that run a command are run, and a pod that says
-// it is not ready is believed, also when it changes its mind.
+// probesOfTheKubelet: HTTP and TCP probes reach the pod, exec probes run, and changes of readiness are followed.
 func probesOfTheKubelet(t *testing.T) {
 	nodes := clusterNodes(t)
 	probed := func(name string, node node, h corev1.ProbeHandler) *corev1.Pod {

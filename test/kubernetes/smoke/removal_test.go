@@ -16,7 +16,7 @@ const (
 	uninstallManifest = "../../../deploy/uninstall.yaml"
 )
 
-// look prints what Beeline has left on a node: files, devices, pins, reserved ports, rules and routes.
+// look prints Beeline's state on a node: files, devices, pins, reserved ports, rules and routes.
 const look = `
 ls -d /run/beeline /var/run/beeline /var/lib/beeline /sys/fs/bpf/beeline 2>/dev/null
 ls -d /etc/cni/net.d/*beeline* /opt/cni/bin/beeline* /opt/beeline 2>/dev/null
@@ -28,14 +28,13 @@ for family in -4 -6; do
 done
 true`
 
-// removalAndReturn: what docs/upgrade.md says about removing Beeline leaves nothing of it; installed again, it
-// works.
+// removalAndReturn: the removal in docs/upgrade.md leaves no state, and a new installation works.
 func removalAndReturn(t *testing.T) {
 	needBeeline(t)
 	needTestbed(t, "remove its network")
 	useFixtures(t)
 	nodes := clusterNodes(t)
-	// Pods have to go before their network does.
+	// Delete pods before their network.
 	mustKubectl(t, "delete", "namespace", namespace, "--timeout="+patience.String())
 	mustKubectl(t, "delete", "-f", installManifest, "--ignore-not-found", "--timeout="+patience.String())
 	mustKubectl(t, "apply", "-f", uninstallManifest)
@@ -66,7 +65,7 @@ func removalAndReturn(t *testing.T) {
 	for _, n := range nodes {
 		waitNodeReady(t, n.name)
 	}
-	// Pods of others have lost their network with Beeline and are made anew.
+	// Other pods have lost their network and are recreated.
 	mustKubectl(t, "-n", "kube-system", "delete", "pods", "-l", "k8s-app=kube-dns", "--timeout="+patience.String())
 	mustKubectl(t, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout="+patience.String())
 	mustKubectl(t, "create", "namespace", namespace)

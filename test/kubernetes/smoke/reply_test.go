@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// reply is what a probe's server says: its pod and node, and the address of the client as it sees it.
+// reply is that of a probe's server: its pod and node, and the client's address.
 type reply struct{ Pod, Node, Client string }
 
-// ask asks who is at an address, so many times.
+// ask sends requests to an address and returns the replies.
 func ask(from runner, address string, flags ...string) (all []reply, err error) {
 	output, err := from.try(append([]string{"ask", address}, flags...)...)
 	if err != nil {
@@ -28,7 +28,7 @@ func ask(from runner, address string, flags ...string) (all []reply, err error) 
 	return all, nil
 }
 
-// mustAsk ends the test when there is no reply.
+// mustAsk ends the test if there is no reply.
 func mustAsk(t *testing.T, from runner, address string, flags ...string) []reply {
 	t.Helper()
 	all, err := ask(from, address, flags...)
@@ -38,7 +38,7 @@ func mustAsk(t *testing.T, from runner, address string, flags ...string) []reply
 	return all
 }
 
-// wantReply wants this reply. Fields of the wanted one that are empty may be anything.
+// wantReply wants this reply. Empty fields match anything.
 func wantReply(t *testing.T, from runner, address string, want reply) {
 	t.Helper()
 	all, err := ask(from, address)
@@ -56,7 +56,7 @@ func wantReply(t *testing.T, from runner, address string, want reply) {
 	}
 }
 
-// pods counts the answers by pod.
+// pods counts the replies by pod.
 func pods(all []reply) map[string]int {
 	count := map[string]int{}
 	for _, a := range all {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// agentRights are all that the agent's service account may do beyond what every service account may: resources with
-// the verbs, as `kubectl auth can-i --list` prints them.
+// agentRights are the permissions of the agent's service account beyond those of every service account, as printed by
+// `kubectl auth can-i --list`.
 var agentRights = []string{
 	"endpointslices.discovery.k8s.io [list watch]",
 	"events [create patch]",
@@ -21,7 +21,7 @@ var agentRights = []string{
 	"services [list watch]",
 }
 
-// rightsOfTheAgent: the agent's service account can do what it has to, and nothing else.
+// rightsOfTheAgent: the agent's service account has exactly these permissions.
 func rightsOfTheAgent(t *testing.T) {
 	needBeeline(t)
 	everyones := rightsOf(t, "system:serviceaccount:"+namespace+":default")

@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// runner is where a program can run: a pod, a node, or outside of both.
+// runner is where a program runs: a pod, a node, or an external host.
 type runner struct {
 	name string
-	// command makes a command that runs there.
+	// command returns a command that runs there.
 	command func(args ...string) (*exec.Cmd, error)
 	// probe is the path of the probe there.
 	probe string
@@ -34,17 +34,17 @@ func onNode(name string) runner {
 	}, nodeProbe}
 }
 
-// outside is beside the control plane: a machine on the nodes' network that is none of them.
+// outside is an external host, on the nodes' network.
 func outside() runner {
 	return runner{"the outside", func(args ...string) (*exec.Cmd, error) {
 		return cluster.Command(context.Background(), args[0], args[1:]...), nil
-	}, worldProbe}
+	}, externalProbe}
 }
 
-// run runs a command there and gives what it prints; the error has what it says on stderr.
+// run runs a command there and returns its output; the error includes stderr.
 func (p runner) run(args ...string) (string, error) { return p.feed("", args...) }
 
-// feed runs a command there that reads this.
+// feed runs a command there with this input.
 func (p runner) feed(input string, args ...string) (string, error) {
 	cmd, err := p.command(args...)
 	if err != nil {
@@ -64,7 +64,7 @@ func (p runner) try(args ...string) (string, error) {
 	return p.run(append([]string{p.probe}, args...)...)
 }
 
-// want runs a probe there and fails the test, which goes on, when it fails.
+// want runs a probe there; if it fails, the test fails and continues.
 func (p runner) want(t *testing.T, args ...string) string {
 	t.Helper()
 	output, err := p.try(args...)
@@ -79,7 +79,7 @@ func kubectl(args ...string) (string, error) {
 	return outside().run(append([]string{"kubectl"}, args...)...)
 }
 
-// mustKubectl ends the test when kubectl fails.
+// mustKubectl ends the test if kubectl fails.
 func mustKubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	output, err := kubectl(args...)

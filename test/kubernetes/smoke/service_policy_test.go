@@ -12,8 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sessionAffinity: connections of one client go to one pod, also from outside, whichever port of the Service
-// they take.
+// sessionAffinity: all connections of one client go to one pod, also of external clients, on any port of the Service.
 func sessionAffinity(t *testing.T) {
 	needOutside(t)
 	c := useFixtures(t)
@@ -35,8 +34,8 @@ func sessionAffinity(t *testing.T) {
 	}
 }
 
-// refusal: a Service without endpoints refuses at once, wherever one comes from.
-func refusal(t *testing.T) {
+// rejection: a Service without endpoints rejects connections at once, from everywhere.
+func rejection(t *testing.T) {
 	needOutside(t)
 	c := useFixtures(t)
 	service := serviceObject("no-endpoints", "name", "no-such-pod")
@@ -51,7 +50,7 @@ func refusal(t *testing.T) {
 	wantRefused(t, outside(), hostPort(c.far.address, ports["who"]))
 }
 
-// wantRefused wants connections to be refused as soon as the node knows of the Service.
+// wantRefused waits until connections are rejected, once the node has the Service.
 func wantRefused(t *testing.T, client runner, address string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -66,8 +65,8 @@ func wantRefused(t *testing.T, client runner, address string) {
 	})
 }
 
-// loadBalancer: the address in a Service's status leads to its pods from pods, nodes and outside, and from outside only for
-// those who are among its source ranges.
+// loadBalancer: the address in a Service's status leads to its pods, from pods, nodes and external clients; from
+// external ones only within its source ranges.
 func loadBalancer(t *testing.T) {
 	needTestbed(t, "add routes to the machine outside")
 	c := useFixtures(t)
@@ -81,7 +80,7 @@ func loadBalancer(t *testing.T) {
 	routeFromOutside(t, vip, c.near)
 	for name, port := range nodePorts(t, service.Name) {
 		if port != 0 {
-			t.Errorf("port %s has NodePort %d, which was not asked for", name, port)
+			t.Errorf("port %s has NodePort %d, which was not requested", name, port)
 		}
 	}
 	for _, client := range []runner{outside(), c.a.runner} {
@@ -91,7 +90,7 @@ func loadBalancer(t *testing.T) {
 		client.want(t, "echo", "udp", hostPort(vip, 7), "-count=20")
 	}
 	if all, err := ask(c.b.runner, hostPort(vip, 80), "-patience=2s"); err == nil {
-		t.Errorf("%s is not in loadBalancerSourceRanges and gets an reply: %v", c.b.pod, all)
+		t.Errorf("%s is not in loadBalancerSourceRanges and gets a reply: %v", c.b.pod, all)
 	}
 
 	service.Spec.LoadBalancerSourceRanges = []string{familyOf(vip, "203.0.113.0/24", "2001:db8:113::/48")}
@@ -100,13 +99,13 @@ func loadBalancer(t *testing.T) {
 	eventually(t, func() error {
 		all, err := ask(outside(), hostPort(vip, 80), "-patience=1s")
 		if err == nil {
-			return fmt.Errorf("the outside is not in loadBalancerSourceRanges and gets an reply: %v", all)
+			return fmt.Errorf("the external host is not in loadBalancerSourceRanges and gets a reply: %v", all)
 		}
 		return nil
 	})
 }
 
-// setIngress gives a Service a load balancer's address, as the controller of a cloud would.
+// setIngress sets a load balancer's address, as a cloud controller does.
 func setIngress(t *testing.T, service, address string) {
 	t.Helper()
 	mustKubectl(t, "-n", namespace, "patch", "service", service, "--subresource=status", "--type=merge",
@@ -126,7 +125,7 @@ func routeFromOutside(t *testing.T, address string, through node) {
 	})
 }
 
-// externalIP: an address that belongs to no node leads to the Service that names it.
+// externalIP: an address that no node has leads to the Service that names it.
 func externalIP(t *testing.T) {
 	needTestbed(t, "add routes to the machine outside")
 	c := useFixtures(t)
@@ -144,7 +143,8 @@ func externalIP(t *testing.T) {
 	}
 }
 
-// internalLocal: with internalTrafficPolicy Local a pod reaches the pods on its node only, and where there is none, nothing.
+// internalLocal: with internalTrafficPolicy Local a pod reaches only pods on its node; without any, connections are
+// dropped.
 func internalLocal(t *testing.T) {
 	c := useFixtures(t)
 	service := serviceObject("internal", "name", c.remote.pod)
@@ -155,12 +155,12 @@ func internalLocal(t *testing.T) {
 	wantReply(t, onNode(c.far.name), address, reply{Pod: c.remote.pod})
 	for _, client := range []runner{c.a.runner, onNode(c.near.name)} {
 		if all, err := ask(client, address, "-patience=2s"); err == nil {
-			t.Errorf("%s: no pod of the Service is on its node, and there is an reply: %v", client.name, all)
+			t.Errorf("%s: no pod of the Service is on its node, and there is a reply: %v", client.name, all)
 		}
 	}
 }
 
-// healthCheck: the healthCheckNodePort of a Service says of each node whether it has a pod of the Service.
+// healthCheck: the healthCheckNodePort of a Service reports for each node whether it has a pod of the Service.
 func healthCheck(t *testing.T) {
 	needOutside(t)
 	c := useFixtures(t)
@@ -176,7 +176,7 @@ func healthCheck(t *testing.T) {
 		_, err := ask(outside(), hostPort(c.near.address, port), "-patience=2s")
 		switch {
 		case err == nil:
-			return fmt.Errorf("node %s has no pod of the Service, and calls itself healthy", c.near.name)
+			return fmt.Errorf("node %s has no pod of the Service, and reports healthy", c.near.name)
 		case !strings.Contains(err.Error(), "503"):
 			return fmt.Errorf("node %s has no pod of the Service, and its health is not 503: %w", c.near.name, err)
 		}
@@ -200,14 +200,15 @@ func terminating(t *testing.T) {
 	}
 }
 
-// lingers has a pod serve on after it was told to end, for longer than anybody takes to learn of that, on a busy machine too.
+// lingers makes a pod serve after SIGTERM for longer than any node needs to receive its deletion, also on a busy
+// machine.
 func lingers(pod *corev1.Pod) {
 	const seconds = 20
 	pod.Spec.TerminationGracePeriodSeconds = ptr[int64](2 * seconds)
 	pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: seconds}}}
 }
 
-// replacement: while the pods of a Service are replaced one after the other, no connection fails.
+// replacement: no connection fails while the pods of a Service are replaced one by one.
 func replacement(t *testing.T) {
 	c := useFixtures(t)
 	const label = "replaced"

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// clusterIP: Services lead to their pods on the client's node and on others, over TCP and UDP, from pods, from pods
-// with the node's network and from the nodes; a Service of several pods leads to all of them.
+// clusterIP: Services lead to their pods on the client's node and on others, over TCP and UDP, from pods,
+// host-network pods and nodes. All pods of a Service get connections.
 func clusterIP(t *testing.T) {
 	c := useFixtures(t)
 	near, far, all := serviceObject("near", "name", c.b.pod), serviceObject("far", "name", c.remote.pod), serviceObject("all", fixtureLabel, fixtureValue)
@@ -32,7 +32,7 @@ func clusterIP(t *testing.T) {
 			client.want(t, "echo", "udp", hostPort(addresses[name], 7), "-bytes=6000")
 		}
 	}
-	// What pods send through a Service keeps their address.
+	// Service traffic of pods keeps their address.
 	wantReply(t, c.a.runner, hostPort(addresses["near"], 80), reply{Client: c.a.address})
 	wantReply(t, c.a.runner, hostPort(addresses["far"], 80), reply{Client: c.a.address})
 
@@ -45,9 +45,9 @@ func clusterIP(t *testing.T) {
 	}
 }
 
-// bothWays: a pod that talks to another one directly and through a Service at the same time, with many connections each,
-// loses none: the same port on its side may be in use both ways.
-func bothWays(t *testing.T) {
+// directAndService: a pod that connects to another one directly and through a Service at once, many times, loses no
+// connection: the same client port may be used for both.
+func directAndService(t *testing.T) {
 	c := useFixtures(t)
 	service := serviceObject("both-ways", "name", c.remote.pod)
 	applyForTest(t, service)
@@ -75,8 +75,7 @@ func clusterIPHairpin(t *testing.T) {
 	c.a.want(t, "echo", "udp", hostPort(address, 7), "-count=20")
 }
 
-// nodePort: the port of a Service on every node leads to its pod, wherever that is, from outside, from pods and from
-// the nodes.
+// nodePort: the port of a Service on every node leads to its pod on any node, from external hosts, pods and nodes.
 func nodePort(t *testing.T) {
 	needOutside(t)
 	c := useFixtures(t)
@@ -95,7 +94,8 @@ func nodePort(t *testing.T) {
 	}
 }
 
-// nodePortLocal: with externalTrafficPolicy Local the pod sees the client's address, and a node without such a pod does not reply.
+// nodePortLocal: with externalTrafficPolicy Local the pod sees the client's address, and a node without such a pod
+// does not reply.
 func nodePortLocal(t *testing.T) {
 	needOutside(t)
 	c := useFixtures(t)
@@ -112,11 +112,11 @@ func nodePortLocal(t *testing.T) {
 	}
 }
 
-// hostPorts: a pod's host ports, TCP and UDP, lead to it from outside, from other nodes and from pods.
+// hostPorts: a pod's host ports, TCP and UDP, lead to it from external hosts, other nodes and pods.
 func hostPorts(t *testing.T) {
 	needOutside(t)
 	c := useFixtures(t)
-	const who, echo = 25080, 25007 // no NodePorts: those of Services that other tests make are any
+	const who, echo = 25080, 25007 // outside the NodePort range, which other tests use
 	pod := podObject("host-port", c.far.name)
 	pod.Spec.Containers[0].Ports = []corev1.ContainerPort{
 		{ContainerPort: httpPort, HostPort: who, Protocol: corev1.ProtocolTCP},
@@ -141,7 +141,7 @@ func serviceAddress(t *testing.T, name string) string {
 	return s.Spec.ClusterIP
 }
 
-// nodePorts are the ports that a Service has on the nodes, by their names.
+// nodePorts are the NodePorts of a Service, by port name.
 func nodePorts(t *testing.T, name string) map[string]int {
 	t.Helper()
 	var s corev1.Service
@@ -153,7 +153,7 @@ func nodePorts(t *testing.T, name string) map[string]int {
 	return ports
 }
 
-// awaitService waits until a new Service answers this client: every node's kube-proxy learns of it a moment later.
+// awaitService waits until a new Service replies to this client: nodes get it a moment later.
 func awaitService(t *testing.T, client runner, address string) {
 	t.Helper()
 	eventually(t, func() error {

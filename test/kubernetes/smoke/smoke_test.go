@@ -4,14 +4,14 @@ package smoke
 
 import "testing"
 
-// test is one line of the lists below: what has to hold, and the function that finds out.
+// test is a row of the lists below.
 type test struct {
 	name string
 	run  func(t *testing.T)
 }
 
-// TestNetwork is what pods, nodes and Services can expect of any network, on any topology. It leaves the cluster as
-// it was.
+// TestNetwork tests what pods, nodes and Services expect of any network, on any topology. It restores the cluster's
+// state.
 func TestNetwork(t *testing.T) {
 	all := []test{
 		{"NodesAreReady", nodesAreReady},
@@ -25,36 +25,35 @@ func TestNetwork(t *testing.T) {
 		{"ClusterDNS", clusterDNS},
 		{"ClusterIP", clusterIP},
 		{"ClusterIPHairpin", clusterIPHairpin},
-		{"PodsAndServicesAtOnce", bothWays},
+		{"PodsAndServicesAtOnce", directAndService},
 		{"HeadlessService", headlessService},
 		{"NodePort", nodePort},
 		{"NodePortLocal", nodePortLocal},
 		{"HostPort", hostPorts},
 		{"SessionAffinity", sessionAffinity},
-		{"Refusal", refusal},
+		{"Rejection", rejection},
 		{"LoadBalancer", loadBalancer},
 		{"ExternalIP", externalIP},
 		{"InternalLocal", internalLocal},
 		{"HealthCheck", healthCheck},
-		{"WorldSeesNodes", worldSeesNodes},
+		{"ExternalSeesNodes", externalSeesNodes},
 		{"APIServerFromPods", apiServerFromPods},
 	}
 	if hasTwoFamilies(t) {
 		all = append(all, test{"PoliciesOfTwoFamilies", policiesOfTwoFamilies})
 	}
 	if hasNarrowPaths() {
-		all = append(all, test{"PathsAreRemembered", pathsAreRemembered})
+		all = append(all, test{"PathMTUsAreCached", pathMTUsAreCached})
 	}
 	for _, test := range all {
 		run(t, test)
 	}
 }
 
-// TestLife is what a network has to survive. It needs the nodes to itself, and goes from what disturbs little to what
-// disturbs most.
+// TestLife tests disruptions, from the smallest to the largest. It needs the cluster for itself.
 func TestLife(t *testing.T) {
 	for _, test := range []test{
-		{"NothingIsLeft", waitTraces}, // of all pods before
+		{"NothingIsLeft", waitTraces}, // of earlier pods
 		{"RightsOfTheAgent", rightsOfTheAgent},
 		{"AgentsKeepToTheirNode", agentsKeepToTheirNode},
 		{"Idle", idle},

@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// lookForTraces prints everything of pods that has a name on a node, a line each: what it is and the device, or the network
-// namespace, whose it is. A pod's device has its pins one after the other.
+// lookForTraces prints the named state of pods on a node, a line each: its type and the device or network namespace
+// that owns it. A pod's device is followed by its pins.
 const lookForTraces = `
 ls /sys/class/net | sed -n 's/^bl[0-9a-f]/device &/p'
 ls /sys/fs/bpf/beeline/links | sed -n 's/^\(bl[0-9a-f][^ ]*\) .*/pin \1/p'
@@ -25,8 +25,8 @@ for family in -4 -6; do ip $family -o route show proto 190 | grep -v / | sed 's/
 ls /run/netns 2>/dev/null | sed 's/^/namespace /'
 true`
 
-// traces compares what is found of pods on a node with the endpoints of its agent, one by one: the error names what is left of
-// pods that are gone, and what pods lack. The agent must be running.
+// traces compares the state of pods on a node with the endpoints of its agent: the error names leaked and missing
+// state. The agent must be running.
 func traces(node string) error {
 	endpoints, err := agentEndpoints(node)
 	if err != nil {
@@ -70,7 +70,7 @@ func traces(node string) error {
 	return wrongOn(node, append(wrong, counted...))
 }
 
-// countedTraces compares what has no name with the addresses of a node's endpoints: entries of the table, addresses that are taken.
+// countedTraces compares unnamed state with the addresses of a node's endpoints: map entries and allocated addresses.
 func countedTraces(node string, addresses int) (wrong []string, err error) {
 	status, err := agentStatus(node)
 	if err != nil {
@@ -91,7 +91,7 @@ func countedTraces(node string, addresses int) (wrong []string, err error) {
 	return wrong, nil
 }
 
-// wrongOn makes an error of what is wrong on a node, in one line.
+// wrongOn makes a one-line error of a node's problems.
 func wrongOn(node string, wrong []string) error {
 	const enough = 10
 	if len(wrong) == 0 {
@@ -104,7 +104,7 @@ func wrongOn(node string, wrong []string) error {
 	return errors.New(node + ": " + output)
 }
 
-// waitTraces waits until every node has what its pods in the API leave there, and nothing else.
+// waitTraces waits until every node has exactly the state of its pods in the API.
 func waitTraces(t *testing.T) {
 	t.Helper()
 	for _, n := range clusterNodes(t) {
@@ -121,8 +121,8 @@ func waitTracesOn(t *testing.T, node string) {
 	}
 }
 
-// waitAgentKnowsPods waits until the endpoints of a node's agent are exactly the node's pods in the API, with the
-// same addresses, and nothing is wrong with any.
+// waitAgentKnowsPods waits until the endpoints of a node's agent match the node's pods in the API, with the same
+// addresses and without problems.
 func waitAgentKnowsPods(t *testing.T, node string) {
 	t.Helper()
 	if !isBeeline() {
@@ -165,8 +165,8 @@ func waitAgentKnowsPods(t *testing.T, node string) {
 	})
 }
 
-// wantDistinctAddresses fails the test where two pods of the cluster have the same address, or a pod one that is not
-// of its node's range.
+// wantDistinctAddresses fails the test if two pods share an address, or if a pod's address is outside its node's
+// range.
 func wantDistinctAddresses(t *testing.T) {
 	t.Helper()
 	var nodes corev1.NodeList

@@ -12,14 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// traffic is made by pods on both nodes: streams, a thousand requests a second over TCP and over UDP, and new
-// connections, to pods on the same and on the other node and through a Service. Nothing of it may be lost.
+// traffic is a load by pods on both nodes: streams, a thousand requests a second over TCP and UDP, and new
+// connections, to local and remote pods and through a Service. No loss is allowed.
 type traffic struct {
 	t       *testing.T
 	talkers []runner
 }
 
-// loadReport is what one load of a talker says, see test/kubernetes/probe.
+// loadReport is the report of one load, see test/kubernetes/probe.
 type loadReport struct {
 	Name               string
 	Done               int64
@@ -27,10 +27,10 @@ type loadReport struct {
 	Errors             []string
 }
 
-// startTraffic makes pods that talk to the cast, and waits until they do.
+// startTraffic creates the clients and waits until they send.
 func startTraffic(t *testing.T, c fixtures) *traffic {
 	t.Helper()
-	// The backends have no other traffic: what goes to a pod both directly and through a Service is bothWays' business.
+	// The backends get no other traffic: directAndService covers direct and Service traffic to one pod.
 	servedNear, servedFar := withTurn(podObject("served-near", c.near.name)), withTurn(podObject("served-far", c.far.name))
 	near, far := serviceObject("traffic-near", "name", servedNear.Name), serviceObject("traffic-far", "name", servedFar.Name)
 	applyForTest(t, servedNear, servedFar, near, far)
@@ -51,7 +51,7 @@ func startTraffic(t *testing.T, c fixtures) *traffic {
 	return traffic
 }
 
-// goesOn waits until every load has done more than now.
+// goesOn waits until every load has made progress.
 func (tr *traffic) goesOn() {
 	tr.t.Helper()
 	before, err := tr.reports("now")
@@ -73,7 +73,7 @@ func (tr *traffic) goesOn() {
 	})
 }
 
-// finish ends the traffic and fails the test for everything that was lost.
+// finish ends the traffic and fails the test for every loss.
 func (tr *traffic) finish() {
 	tr.t.Helper()
 	reports, err := tr.reports("end")
@@ -91,7 +91,7 @@ func (tr *traffic) finish() {
 	}
 }
 
-// reports asks all talkers for theirs, "now" or at the "end".
+// reports returns the reports of all clients, "now" or at the "end".
 func (tr *traffic) reports(when string) (all []loadReport, err error) {
 	for _, talker := range tr.talkers {
 		output, failed := talker.try("report", when)

@@ -13,8 +13,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// rollingUpdate replaces the agents of all nodes while pods talk: by a restart of the DaemonSet, by an image with
-// another version, and back. Nothing may be lost: no connection, no byte, no request.
+// rollingUpdate replaces the agents of all nodes under traffic: by a restart of the DaemonSet, by an image of another
+// version, and back. No connection, byte or request may be lost.
 func rollingUpdate(t *testing.T) {
 	needBeeline(t)
 	loadImage(t, newerArchive)
@@ -35,7 +35,7 @@ func rollingUpdate(t *testing.T) {
 	}
 	traffic.goesOn()
 
-	// Pods that are made while the agents change get a network too.
+	// Pods created during the update get a network too.
 	setImageStart(t, before)
 	pod := podObject("during-update", c.far.name)
 	applyForTest(t, pod)
@@ -64,7 +64,7 @@ func loadImage(t *testing.T, makeArchive func() (string, error)) {
 	}
 }
 
-// setImage gives the agents another image and waits until all run it.
+// setImage sets the agents' image and waits until all run it.
 func setImage(t *testing.T, image string) {
 	t.Helper()
 	setImageStart(t, image)
@@ -73,11 +73,11 @@ func setImage(t *testing.T, image string) {
 
 func setImageStart(t *testing.T, image string) {
 	t.Helper()
-	// Every container that runs the image, also those that run before the agent.
+	// Every container with the image, including init containers.
 	mustKubectl(t, "-n", agentNamespace, "set", "image", agentDaemonSet, "*="+image)
 }
 
-// waitRollout waits until all agents are those of the DaemonSet as it is now, and ready.
+// waitRollout waits until all agents match the DaemonSet and are ready.
 func waitRollout(t *testing.T) {
 	t.Helper()
 	mustKubectl(t, "-n", agentNamespace, "rollout", "status", agentDaemonSet, "--timeout="+patience.String())
@@ -86,12 +86,12 @@ func waitRollout(t *testing.T) {
 	}
 }
 
-// The product's image that agents are updated to.
+// The image that agents are updated to.
 const newerImage, newerVersion = "localhost/beeline:smoke-newer", "smoke-newer"
 
-// newerArchive makes it of the sources, once.
+// newerArchive builds it once.
 var newerArchive = sync.OnceValues(func() (archive string, err error) {
-	dir := filepath.Join(filepath.Dir(worldBeeline), "newer")
+	dir := filepath.Join(filepath.Dir(externalBeeline), "newer")
 	build := exec.Command("make", "--no-print-directory", "image", "BIN="+dir, "IMAGE="+newerImage, "VERSION="+newerVersion)
 	build.Dir = "../../.."
 	if output, err := build.CombinedOutput(); err != nil {
@@ -100,7 +100,7 @@ var newerArchive = sync.OnceValues(func() (archive string, err error) {
 	return filepath.Join(dir, "beeline-image.tar"), nil
 })
 
-// daemonSetPatch patches the pods of the DaemonSet and undoes it at the end of the test with the other patch.
+// daemonSetPatch patches the DaemonSet's pods and applies undo at the end of the test.
 func daemonSetPatch(t *testing.T, patch, undo string) {
 	t.Helper()
 	change := func(patch string) {

@@ -11,11 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// patience bounds every wait for something that should come about. Nothing takes nearly as long unless it
-// never comes.
+// patience bounds every wait. Nothing takes nearly as long unless it never happens.
 const patience = 5 * time.Minute
 
-// eventually waits until the condition holds, which gives the reason why it does not yet.
+// eventually waits until the condition holds. The condition returns why it does not hold yet.
 func eventually(t *testing.T, condition func() error) {
 	t.Helper()
 	begin := time.Now()
@@ -25,13 +24,14 @@ func eventually(t *testing.T, condition func() error) {
 			return
 		}
 		if time.Since(begin) > patience {
-			t.Fatalf("still after %s: %v", patience, err)
+			t.Fatalf("timed out after %s: %v", patience, err)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
 }
 
-// whileFewer waits until nothing is left of what a condition names. Patience is for the next of many things, not for all of them.
+// whileFewer waits until the condition reports nothing left. Patience bounds the time without progress, not the
+// total.
 func whileFewer(t *testing.T, condition func() (left []string, err error)) {
 	t.Helper()
 	fewest, since := -1, time.Now()
@@ -50,7 +50,7 @@ func whileFewer(t *testing.T, condition func() (left []string, err error)) {
 	}
 }
 
-// waitReady waits until these pods are ready and gives them as they are then.
+// waitReady waits until these pods are ready and returns them.
 func waitReady(t *testing.T, names ...string) map[string]corev1.Pod {
 	t.Helper()
 	ready := map[string]corev1.Pod{}
@@ -83,7 +83,7 @@ func isReady(p corev1.Pod) bool {
 	return false
 }
 
-// podState says in a few words what a pod waits for.
+// podState summarizes what a pod waits for.
 func podState(p corev1.Pod) string {
 	for _, c := range p.Status.ContainerStatuses {
 		if c.State.Waiting != nil {
@@ -99,7 +99,7 @@ func podState(p corev1.Pod) string {
 	return string(p.Status.Phase)
 }
 
-// nodeCondition gives the status of a condition of a node, and its reason.
+// nodeCondition returns the status and reason of a node's condition.
 func nodeCondition(node string, kind corev1.NodeConditionType) (corev1.ConditionStatus, string, error) {
 	var n corev1.Node
 	if err := get(&n, "node", node); err != nil {
@@ -113,7 +113,7 @@ func nodeCondition(node string, kind corev1.NodeConditionType) (corev1.Condition
 	return corev1.ConditionUnknown, "no such condition", nil
 }
 
-// waitNodeReady waits until the kubelet of the node says that it is ready.
+// waitNodeReady waits until the node is ready.
 func waitNodeReady(t *testing.T, node string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -125,7 +125,7 @@ func waitNodeReady(t *testing.T, node string) {
 	})
 }
 
-// waitPod waits until this holds of a pod.
+// waitPod waits until the condition holds for a pod.
 func waitPod(t *testing.T, name string, holds func(corev1.Pod) bool) {
 	t.Helper()
 	eventually(t, func() error {
@@ -138,7 +138,7 @@ func waitPod(t *testing.T, name string, holds func(corev1.Pod) bool) {
 	})
 }
 
-// wantSame is an error unless both are the same, or the one that happened on the way.
+// wantSame returns an error unless both are the same, or err.
 func wantSame(what, got, want string, err error) error {
 	if err == nil && got != want {
 		err = fmt.Errorf("%s: %s, want %s", what, got, want)

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// worldSeesNodes: what pods send to a machine outside of the cluster has their node's address.
-func worldSeesNodes(t *testing.T) {
+// externalSeesNodes: packets of pods to external hosts have their node's address.
+func externalSeesNodes(t *testing.T) {
 	needOutside(t)
 	c := useFixtures(t)
 	const who, echo = 28080, 27000
 	ctx, cancel := context.WithCancel(context.Background())
-	server := cluster.Command(ctx, worldProbe, "serve", "-control=false",
+	server := cluster.Command(ctx, externalProbe, "serve", "-control=false",
 		fmt.Sprintf("-http=:%d", who), fmt.Sprintf("-echo=:%d", echo))
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func worldSeesNodes(t *testing.T) {
 	awaitService(t, outside(), hostPort("127.0.0.1", who))
 	for _, client := range []testPod{c.a, c.remote, c.hostNear, c.hostFar} {
 		world := outsideAddress(t, client.node)
-		if isBeeline() { // the testbed's bridge network does not translate: the machine outside has routes to pods
+		if isBeeline() { // the testbed's bridge network does not masquerade: the external host has routes to pods
 			wantReply(t, client.runner, hostPort(world, who), reply{Client: client.node.address})
 		}
 		client.want(t, "ping", world)
@@ -46,7 +46,7 @@ func apiServerFromPods(t *testing.T) {
 	}
 }
 
-// outsideAddress is the address that the machine outside has towards a node.
+// outsideAddress is the external host's address towards a node.
 func outsideAddress(t *testing.T, towards node) string {
 	t.Helper()
 	output, err := outside().run("ip", "-o", "route", "get", towards.address)
