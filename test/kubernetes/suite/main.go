@@ -57,7 +57,7 @@ func smoke(run string) command {
 // rounds are the clusters of a run: all tests on the flat one, the tests that depend on the topology on the routed one, and those that
 // depend on kube-proxy beside kube-proxy. Its mode nftables is optional.
 func rounds(logs string) []round {
-	besideProxy := smoke("^TestNetwork$/^(NodesAreReady|ClusterDNS|ClusterIP|PodsAndServicesAtOnce|NodePort|NodePortLocal|HostPort|WorldSeesNodes|APIServerFromPods)$")
+	besideProxy := smoke("^TestNetwork$/^(NodesAreReady|ClusterDNS|ClusterIP|PodsAndServicesAtOnce|NodePort|NodePortLocal|HostPort|ExternalSeesNodes|APIServerFromPods)$")
 	return []round{
 		{name: everything, options: plan.Options{Network: plan.NetworkBeeline, Topology: plan.TopologyFlat}, tests: []command{
 			smoke("."),
