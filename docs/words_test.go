@@ -21,7 +21,7 @@ var retired = []struct {
 	use     string
 }{
 	{regexp.MustCompile(`(?i)\b(tells?|told|telling) of\b`), "report, export"},
-	{regexp.MustCompile(`(?i)\bnobody\b`), "no pod, no node, unknown identity: name what is missing"},
+	{regexp.MustCompile(`\b[Nn]obody\b`), "no pod, no node, unknown identity: name what is missing"},
 	{regexp.MustCompile(`(?i)\bwhom\b`), "name the thing"},
 	{regexp.MustCompile(`(?i)\broom for\b`), "capacity, max entries"},
 	{regexp.MustCompile(`(?i)\bto be had\b`), "available"},

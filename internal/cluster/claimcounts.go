@@ -6,12 +6,14 @@ import (
 	"slices"
 )
 
-// claimCounts counts what Nodes claim, so that a Node that comes or goes shows whether any two claim the same without a look at all of them.
+// claimCounts counts the addresses and ranges of Nodes. When a Node changes it shows whether any two Nodes conflict,
+// without visiting all.
 type claimCounts struct {
-	// addresses say how many Nodes claim one, and shared is how many several do.
+	// addresses count the Nodes of each address; shared is how many addresses have several.
 	addresses map[netip.Addr]int
 	shared    int
-	// ranges are sorted by address, the wider first: of ranges that overlap some two are neighbours. overlaps is how many neighbours do.
+	// ranges are sorted by address, wider first: if any ranges overlap, some two neighbours do. overlaps is the
+	// number of overlapping neighbours.
 	ranges   []netip.Prefix
 	overlaps int
 }
@@ -56,7 +58,7 @@ func (c *claimCounts) remove(n *nodeObject) {
 	}
 }
 
-// overlapsAt counts how many neighbours overlap before and behind a place, with a range there or with none.
+// overlapsAt counts overlapping neighbours before and after an index, with a range inserted there or without.
 func (c *claimCounts) overlapsAt(at int, with *netip.Prefix) (count int) {
 	around := make([]netip.Prefix, 0, 3)
 	if at > 0 {

@@ -15,21 +15,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// manifest is what one file says.
+// manifest is the content of one file.
 type manifest struct {
 	// sum is the checksum of the file's content.
 	sum [sha256.Size]byte
 	// nodes are the Nodes, objects all others.
 	nodes   []nodeObject
 	objects []keyedObject
-	// complaints are about objects that are in force all the same, as far as they can be: see NetworkPolicy.Wrong.
+	// complaints are about objects that apply as far as they are valid: see NetworkPolicy.Wrong.
 	complaints []error
-	// ignored are the kinds this package has no use for, one entry for each object.
+	// ignored are the kinds that this package does not use, one entry for each object.
 	ignored []string
 }
 
-// parse reads every document of a YAML or JSON file. A file is taken whole or not at all: with any
-// error the manifest is nil. Errors read "file:line: reason".
+// parse reads every document of a YAML or JSON file. With any error the manifest is nil: a file applies as a whole.
+// Errors read "file:line: reason".
 func parse(file string, data []byte) (*manifest, []error) {
 	m := manifest{sum: sha256.Sum256(data)}
 	var errs []error
@@ -91,8 +91,8 @@ func (d document) read(m *manifest) []error {
 	return nil
 }
 
-// readList reads what `kubectl get -o yaml` prints. Items may leave out their kind if the list's kind says it: read is
-// what reads them then, and nil otherwise.
+// readList reads the output of `kubectl get -o yaml`. Items may omit their kind if the list's kind implies it: read
+// is their reader then, and nil otherwise.
 func (d document) readList(m *manifest, kind string, read reader) (errs []error) {
 	items := child(d.root, "items")
 	if items == nil || items.Kind != yaml.SequenceNode {
@@ -114,8 +114,7 @@ func (d document) readList(m *manifest, kind string, read reader) (errs []error)
 	return errs
 }
 
-// json gives the document as JSON. What YAML has and JSON has not (duplicate keys, keys that are no
-// strings) is an error.
+// json gives the document as JSON. YAML that JSON does not have (duplicate keys, non-string keys) is an error.
 func (d document) json() ([]byte, error) {
 	var value any
 	if err := d.root.Decode(&value); err != nil {
@@ -128,16 +127,16 @@ func (d document) json() ([]byte, error) {
 	return asJSON, nil
 }
 
-// errorf places an error at the line of the field, or of its nearest parent that is there.
+// errorf makes an error with the line of the field, or of its nearest existing parent.
 func (d document) errorf(path, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w", d.file, lineOf(d.root, path), fmt.Errorf(format, args...))
 }
 
 var (
-	// The JSON decoder names the field in the text only:
+	// The JSON decoder gives the field only in the text:
 	// "json: cannot unmarshal string into Go struct field NodeSpec.spec.podCIDRs of type []string".
 	typeErrorText = regexp.MustCompile(`^json: cannot unmarshal (\S+) into Go struct field \w+\.(\S+) of type (.+)$`)
-	// The YAML decoder has the line in its text only: "yaml: line 3: …" and "line 3: …".
+	// The YAML decoder gives the line only in its text: "yaml: line 3: …" and "line 3: …".
 	yamlErrorText = regexp.MustCompile(`(?s)^yaml: (?:unmarshal errors:\s+)?line (\d+): (.*)$`)
 )
 

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// EndpointSlice is a part of a Service's endpoints. Slices of names (address type FQDN), of headless Services and of Services that are
-// left to another proxy are not in snapshots.
+// EndpointSlice is a part of a Service's endpoints. Snapshots omit slices of address type FQDN, of headless Services
+// and of Services of another proxy.
 type EndpointSlice struct {
 	Namespace, Name string
 	// Service is the name of the Service, in the same namespace.
@@ -28,22 +28,22 @@ type EndpointPort struct {
 	Number   uint16
 }
 
-// Endpoint is what a connection to a Service may be sent to.
+// Endpoint is a backend of a Service.
 type Endpoint struct {
-	// Address is the first one; the API says that others mean the same endpoint.
+	// Address is the first one; by the API the others mean the same endpoint.
 	Address netip.Addr
 	// Ready endpoints get connections. Serving ones that are Terminating get them when no ready one is left.
 	Ready, Serving, Terminating bool
-	// Node is where it is; empty if it is on none.
+	// Node is its node; empty if it has none.
 	Node string
-	// Hints say whose connections it should get; nil means everybody's. Most endpoints of a large cluster have none.
+	// Hints say which clients should use it; nil means all. Most endpoints of a large cluster have none.
 	Hints *EndpointHints
 }
 
-// EndpointHints are the zones and the nodes whose connections an endpoint should get.
+// EndpointHints are the zones and nodes whose clients should use an endpoint.
 type EndpointHints struct{ ForZones, ForNodes []string }
 
-// reduceEndpointSlice checks an EndpointSlice and reduces it; nil, without errors, if it is none for snapshots.
+// reduceEndpointSlice checks an EndpointSlice and reduces it; nil without errors if snapshots omit it.
 func reduceEndpointSlice(s *discoveryv1.EndpointSlice) (*EndpointSlice, []fieldError) {
 	if !concernsServices(s.Labels) || s.AddressType == discoveryv1.AddressTypeFQDN || s.Labels[discoveryv1.LabelServiceName] == "" {
 		return nil, nil
@@ -59,7 +59,7 @@ func reduceEndpointSlice(s *discoveryv1.EndpointSlice) (*EndpointSlice, []fieldE
 	}
 	for i, p := range s.Ports {
 		if p.Port == nil {
-			continue // "all ports", which no Service has
+			continue // "all ports", which no Service uses
 		}
 		at := fmt.Sprintf("ports[%d]", i)
 		port := EndpointPort{Name: intern(value(p.Name, "")), Number: c.port(at+".port", *p.Port)}
@@ -76,7 +76,7 @@ func reduceEndpointSlice(s *discoveryv1.EndpointSlice) (*EndpointSlice, []fieldE
 		if ok && addr.Is4() != (s.AddressType == discoveryv1.AddressTypeIPv4) {
 			c.fail(at+"[0]", "%s is not of the slice's address type, %s", addr, s.AddressType)
 		}
-		// What is not said is true, says the API; an endpoint that says nothing of serving serves if it is ready.
+		// By the API, unset conditions are true, and serving defaults to ready.
 		ready := value(e.Conditions.Ready, true)
 		endpoint := Endpoint{
 			Address: addr, Ready: ready, Serving: value(e.Conditions.Serving, ready), Terminating: value(e.Conditions.Terminating, false),
@@ -90,7 +90,7 @@ func reduceEndpointSlice(s *discoveryv1.EndpointSlice) (*EndpointSlice, []fieldE
 	return slice, c.errs
 }
 
-// hintsOf reduces hints; nil if they name nobody.
+// hintsOf reduces hints; nil if they are empty.
 func hintsOf(full *discoveryv1.EndpointHints) *EndpointHints {
 	if len(full.ForZones)+len(full.ForNodes) == 0 {
 		return nil

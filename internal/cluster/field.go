@@ -44,7 +44,7 @@ func (c *checks) key(namespace, name string, rule func(string) []string) Key {
 	return Key{Namespace: intern(namespace), Name: name}
 }
 
-// address reads an address that packets can have: what says whose it is.
+// address reads a unicast address; what names its owner in errors.
 func (c *checks) address(field, text, what string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(text)
 	switch {
@@ -74,7 +74,7 @@ func (c *checks) prefix(field, text string) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// port reads a port number; zero is none.
+// port reads a port number; zero means none.
 func (c *checks) port(field string, number int32) uint16 {
 	if number < 1 || number > 65535 {
 		c.fail(field, "%d is not a port (1 to 65535)", number)

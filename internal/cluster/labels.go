@@ -8,8 +8,8 @@ import (
 	"unique"
 )
 
-// Labels is an immutable set of labels. Two sets with the same labels are equal and share their memory: the
-// pods of a Deployment have one set between them. The zero value has no labels.
+// Labels is an immutable set of labels. Equal sets share their memory: the pods of a Deployment share one set. The
+// zero value has no labels.
 type Labels struct {
 	// pairs is "key NUL value NUL …", sorted by key; neither keys nor values may contain NUL.
 	pairs unique.Handle[string]
@@ -67,8 +67,8 @@ func (l Labels) String() string {
 	return strings.Join(all, ",")
 }
 
-// intern gives a string that shares its memory with equal ones made in about the same time: the names of
-// namespaces and nodes stand in tens of thousands of objects.
+// intern gives a string that shares its memory with equal ones. The same names of namespaces and nodes occur in tens
+// of thousands of objects.
 func intern(s string) string {
 	if s == "" {
 		return ""

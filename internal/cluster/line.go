@@ -7,8 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// lineOf gives the line of a field such as "status.addresses[1].address", or of the nearest parent
-// that exists.
+// lineOf gives the line of a field such as "status.addresses[1].address", or of its nearest existing parent.
 func lineOf(root *yaml.Node, path string) int {
 	at := root
 	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
@@ -18,7 +17,7 @@ func lineOf(root *yaml.Node, path string) int {
 		}
 		if at.Kind == yaml.MappingNode {
 			if key := keyNode(at, step); key != nil && next.Line > key.Line {
-				// The value begins below its key; a reader looks for the key.
+				// The value begins below its key; the reader looks for the key.
 				at = &yaml.Node{Kind: next.Kind, Content: next.Content, Line: key.Line}
 				continue
 			}

@@ -13,18 +13,19 @@ type Object interface {
 	Key() Key
 }
 
-// List is objects of one kind, sorted by Key. It is never changed. A list that differs from another in a few objects shares the rest with
-// it: in a cluster of 150,000 pods a new snapshot costs some kilobytes, and to find what has changed in it is as cheap. The zero List is empty.
+// List is an immutable list of objects of one kind, sorted by Key. Lists that differ in a few objects share the rest.
+// In a cluster of 150,000 pods a new snapshot costs some kilobytes, and finding the changes is as cheap. The zero
+// List is empty.
 type List[T Object] struct {
 	// chunks are never empty.
 	chunks [][]T
 	length int
 }
 
-// chunkSize is how many objects a chunk has: of n objects a change copies chunkSize and n/chunkSize pointers.
+// chunkSize is how many objects a chunk has: in a list of n a change copies chunkSize + n/chunkSize pointers.
 const chunkSize = 256
 
-// ListOf makes a list of sorted objects, and keeps them: nobody may change the slice afterwards.
+// ListOf makes a list of sorted objects. It keeps the slice, which must not change afterwards.
 func ListOf[T Object](sorted ...T) List[T] {
 	if len(sorted) == 0 {
 		return List[T]{}
@@ -35,7 +36,7 @@ func ListOf[T Object](sorted ...T) List[T] {
 // Len is how many objects the list has.
 func (l List[T]) Len() int { return l.length }
 
-// Same tells, without looking at the objects, whether the list is the other one. Lists of the same objects are not always the same.
+// Same reports whether both lists are the same one, without comparing objects. Lists of equal objects may differ.
 func (l List[T]) Same(other List[T]) bool {
 	return l.length == other.length && slices.EqualFunc(l.chunks, other.chunks, Same)
 }
@@ -46,7 +47,7 @@ func (l List[T]) All() iter.Seq[T] { return l.From(Key{}) }
 // Slice gives the objects in a new slice.
 func (l List[T]) Slice() []T { return slices.Concat(l.chunks...) }
 
-// From visits the objects in their order, from the first one whose key is not before a key.
+// From visits the objects in order, from the first one whose key is not less than a key.
 func (l List[T]) From(key Key) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		chunk := l.chunkOf(key)
@@ -77,7 +78,7 @@ func (l List[T]) Find(key Key) (object T, found bool) {
 	return object, found
 }
 
-// chunkOf gives the index of the first chunk whose last key is not before a key.
+// chunkOf gives the index of the first chunk whose last key is not less than a key.
 func (l List[T]) chunkOf(key Key) int {
 	return sort.Search(len(l.chunks), func(i int) bool {
 		chunk := l.chunks[i]
@@ -89,7 +90,7 @@ func find[T Object](sorted []T, key Key) (int, bool) {
 	return sort.Find(len(sorted), func(i int) int { return key.Compare(sorted[i].Key()) })
 }
 
-// With gives the list with some objects put in, each in the place of the one of its key; the zero T stands for none.
+// With gives the list with some objects replaced or added by key; the zero T removes one.
 func (l List[T]) With(changes map[Key]T) List[T] {
 	if len(changes) == 0 {
 		return l
@@ -109,13 +110,13 @@ func (l List[T]) With(changes map[Key]T) List[T] {
 		changed.rebuild(merge(chunk, keys[:end], changes))
 		keys = keys[end:]
 	}
-	if len(keys) > 0 { // of an empty list
+	if len(keys) > 0 { // for an empty list
 		changed.rebuild(merge(nil, keys, changes))
 	}
 	return changed
 }
 
-// merge gives a new slice of a chunk with the changes of some sorted keys.
+// merge gives a new slice of a chunk with changes for some sorted keys.
 func merge[T Object](chunk []T, keys []Key, changes map[Key]T) []T {
 	var none T
 	merged := make([]T, 0, len(chunk)+len(keys))
@@ -137,7 +138,7 @@ func (l *List[T]) add(chunk []T) {
 	l.chunks, l.length = append(l.chunks, chunk), l.length+len(chunk)
 }
 
-// rebuild adds objects as new chunks of a good size, those of the last chunk among them if either is small.
+// rebuild appends objects as new chunks of a good size; it merges the last chunk if either is small.
 func (l *List[T]) rebuild(objects []T) {
 	if n := len(l.chunks) - 1; n >= 0 && min(len(objects), len(l.chunks[n])) < chunkSize/4 {
 		last := l.chunks[n]
@@ -149,13 +150,13 @@ func (l *List[T]) rebuild(objects []T) {
 		if n > 2*chunkSize {
 			n = chunkSize
 		}
-		l.add(slices.Clone(objects[:n])) // a part of the array would keep all of it
+		l.add(slices.Clone(objects[:n])) // a subslice would keep the whole array
 		objects = objects[n:]
 	}
 }
 
-// Differences visits the objects that differ between two lists, sorted by key. What is in one of them only has the zero T for the other. Chunks that
-// both share are passed over.
+// Differences visits the objects that differ between two lists, in key order; the zero T stands for a missing one. It
+// skips chunks that both share.
 func Differences[T Object](before, after List[T], visit func(before, after T)) {
 	a, b := cursor[T]{chunks: before.chunks}, cursor[T]{chunks: after.chunks}
 	var none T
@@ -193,10 +194,10 @@ func Differences[T Object](before, after List[T], visit func(before, after T)) {
 	}
 }
 
-// cursor is a place in a list.
+// cursor is a position in a list.
 type cursor[T Object] struct {
 	chunks [][]T
-	at     int // in the first chunk
+	at     int // within the first chunk
 }
 
 func (c *cursor[T]) object() (object T, more bool) {

@@ -17,7 +17,7 @@ func namesOf(pods []*Pod) (all []string) {
 	return all
 }
 
-// checkList compares a list with what a map says, by each way to read it.
+// checkList compares a list with a map, by each method that reads the list.
 func checkList(t *testing.T, list List[*Pod], model map[Key]*Pod) {
 	t.Helper()
 	var want []*Pod

@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// rereadInterval is how often the directory is read without having been told of a change: for file
-	// systems without notification and for links whose target changed elsewhere.
+	// rereadInterval is how often the directory is read without a notification: for file systems without
+	// notifications and for symbolic links whose target changed elsewhere.
 	rereadInterval = 10 * time.Second
-	// quietTime must pass without a change before the directory is read, so that a file that is being
-	// written in place is read when it is whole. No longer than patience, though.
+	// quietTime is how long the directory must be unchanged before it is read, so that a file that is written in
+	// place is complete. The wait is bounded by patience.
 	quietTime = 50 * time.Millisecond
 	patience  = time.Second
 )
@@ -43,14 +43,14 @@ type manifests struct {
 	problems []string
 }
 
-// NewManifests makes a Source of the *.yaml, *.yml and *.json files in dir, which may come into being
-// later. A file may hold several documents and lists; kinds without meaning for the network are ignored, and so
-// are subdirectories and names that begin with a dot. Changes are followed as they happen: files are best put in
+// NewManifests makes a Source of the *.yaml, *.yml and *.json files in dir, which may be created later. A file may
+// hold several documents and lists. It ignores kinds without meaning for the network, subdirectories and names that
+// begin with a dot. It follows changes by notification: replace files by rename; a mounted ConfigMap works.
 // place by rename, and a mounted ConfigMap works.
 //
-// A file that cannot be understood is reported with its line, and what it said before stays in force while
-// other files move on. NetworkPolicies are understood as far as they can be (see NetworkPolicy.Wrong). A file that is deleted takes its objects with it. While the directory itself
-// is missing or unreadable everything stays as it was.
+// An invalid file is reported with its line, and its last valid content remains active. NetworkPolicies apply as far
+// as they are valid (see NetworkPolicy.Wrong). Deleting a file deletes its objects. While the directory is missing or
+// unreadable nothing changes.
 func NewManifests(dir string, log *slog.Logger) Source {
 	return &manifests{
 		dir:            filepath.Clean(dir),
@@ -60,7 +60,7 @@ func NewManifests(dir string, log *slog.Logger) Source {
 	}
 }
 
-// Problems are the complaints in force now.
+// Problems are the current problems.
 func (m *manifests) Problems() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,7 +74,7 @@ func (m *manifests) Run(ctx context.Context, deliver func(*Snapshot)) error {
 	for {
 		w.follow()
 		if snapshot := m.load(); snapshot != nil {
-			m.log.Info("cluster changed", "nodes", len(snapshot.Nodes), "manifests", m.dir)
+			m.log.Info("cluster state changed", "nodes", len(snapshot.Nodes), "manifests", m.dir)
 			deliver(snapshot)
 		}
 		if !w.wait(ctx, m.rereadInterval, m.quietTime) {
@@ -83,7 +83,7 @@ func (m *manifests) Run(ctx context.Context, deliver func(*Snapshot)) error {
 	}
 }
 
-// load reads the directory; it gives nil if that is not possible, or if nothing has changed.
+// load reads the directory; nil if that fails or nothing changed.
 func (m *manifests) load() *Snapshot {
 	since := time.Now()
 	if err := m.readDir(); err != nil {
@@ -91,7 +91,7 @@ func (m *manifests) load() *Snapshot {
 		return nil
 	}
 	files := slices.SortedFunc(maps.Values(m.files), func(a, b *origin) int { return strings.Compare(a.name, b.name) })
-	nodes, objects, errs := settle(files)
+	nodes, objects, errs := resolve(files)
 	m.report(errs)
 	last := m.last
 	if last == nil {
@@ -115,15 +115,15 @@ func (m *manifests) load() *Snapshot {
 	return snapshot
 }
 
-// equal tells whether two snapshots of a directory say the same; the lists have been through keepSame.
+// equal reports whether two snapshots of a directory have the same content. The lists have been through keepSame.
 func (s *Snapshot) equal(o *Snapshot) bool {
 	return Same(s.Nodes, o.Nodes) && Same(s.Namespaces, o.Namespaces) && s.Pods.Same(o.Pods) && Same(s.Services, o.Services) &&
 		s.EndpointSlices.Same(o.EndpointSlices) && Same(s.NetworkPolicies, o.NetworkPolicies) && s.Incomplete == o.Incomplete &&
 		slices.Equal(s.Partial, o.Partial)
 }
 
-// partial gives the kinds that the files may be about which have never been in force: those that a file mentions which is not understood,
-// and all where it mentions none.
+// partial gives the kinds of which objects may never have been active: those that an invalid file mentions, and all
+// kinds if it mentions none.
 func partial(files []*origin) (kinds Kinds) {
 	has := map[Kind]bool{}
 	for _, f := range files {
@@ -178,7 +178,7 @@ func objectsOf[T interface{ Key() Key }](objects []keyedObject) []T {
 	return all
 }
 
-// sortedNodes gives the nodes alone, sorted by name.
+// sortedNodes gives the Nodes, sorted by name.
 func sortedNodes(objects []nodeObject) []Node {
 	nodes := make([]Node, 0, len(objects))
 	for _, o := range objects {
@@ -188,7 +188,7 @@ func sortedNodes(objects []nodeObject) []Node {
 	return nodes
 }
 
-// readDir brings m.files up to date. On error nothing has changed.
+// readDir updates m.files. On error nothing changes.
 func (m *manifests) readDir() error {
 	entries, err := os.ReadDir(m.dir)
 	if err != nil {
@@ -224,7 +224,7 @@ func (m *manifests) readDir() error {
 	return nil
 }
 
-// take notes what the file says now, and does nothing if it says what it said.
+// take stores the content of a file, and does nothing if it has not changed.
 func (m *manifests) take(f *origin, data []byte) {
 	sum := sha256.Sum256(data)
 	if f.read != nil && f.read.sum == sum {
@@ -251,7 +251,7 @@ func isManifest(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
-// report keeps the problems for Problems and logs those that are new or gone.
+// report keeps the problems for Problems and logs those that appeared or ended.
 func (m *manifests) report(errs []error) {
 	problems := make([]string, 0, len(errs))
 	for _, err := range errs {
@@ -263,12 +263,12 @@ func (m *manifests) report(errs []error) {
 	m.mu.Unlock()
 	for _, p := range problems {
 		if !slices.Contains(before, p) {
-			m.log.Warn("manifest refused, last good state stays in force", "problem", p)
+			m.log.Warn("manifest rejected, its last valid state remains active", "problem", p)
 		}
 	}
 	for _, p := range before {
 		if !slices.Contains(problems, p) {
-			m.log.Info("manifest problem gone", "problem", p)
+			m.log.Info("manifest problem resolved", "problem", p)
 		}
 	}
 }

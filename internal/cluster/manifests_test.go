@@ -21,7 +21,7 @@ type running struct {
 	snapshots chan *Snapshot
 }
 
-// run starts a Source of dir. Unless reread, only notifications wake it: a test then proves that they do.
+// run starts a Source of dir. Unless reread, only notifications wake it: the test then proves that they arrive.
 func run(t *testing.T, dir string, reread time.Duration) *running {
 	t.Helper()
 	m := NewManifests(dir, slog.New(slog.DiscardHandler)).(*manifests)
@@ -61,7 +61,7 @@ func (r *running) expect(names ...string) *Snapshot {
 	}
 }
 
-// expectProblem waits until a problem contains text; with none given, until there is no problem.
+// expectProblem waits until a problem contains text; for an empty text, until there is no problem.
 func (r *running) expectProblem(text string) {
 	r.t.Helper()
 	for start := time.Now(); time.Since(start) < 30*time.Second; time.Sleep(5 * time.Millisecond) {
@@ -73,7 +73,7 @@ func (r *running) expectProblem(text string) {
 	r.t.Fatalf("problems are %q, want %q", r.source.Problems(), text)
 }
 
-// put writes a file beside and renames it into place.
+// put writes a file under another name and renames it into place.
 func put(t *testing.T, path, data string) {
 	t.Helper()
 	beside := filepath.Join(filepath.Dir(path), ".beside")
@@ -171,7 +171,7 @@ func TestDirectoryComesLaterAndIsReplaced(t *testing.T) {
 	r.expect("a")
 	r.expectProblem("")
 
-	must(t, os.Rename(dir, dir+".old")) // gone: the last state stays
+	must(t, os.Rename(dir, dir+".old")) // gone: the last state remains
 	r.expectProblem("no such file or directory")
 	must(t, os.Mkdir(dir, 0o700))
 	put(t, filepath.Join(dir, "b.yaml"), bYAML)
@@ -180,7 +180,7 @@ func TestDirectoryComesLaterAndIsReplaced(t *testing.T) {
 	r.expect("a", "b")
 }
 
-// TestConfigMap does what the kubelet does: files are links through ..data, which is swapped.
+// TestConfigMap replaces files like the kubelet: they are links through ..data, which is swapped.
 func TestConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name string, files map[string]string) {
@@ -218,7 +218,7 @@ func TestDirectoryIsALinkThatIsSwapped(t *testing.T) {
 	r.expect("a")
 }
 
-// TestRereadFindsWhatIsNotNotified changes the target of a link, of which the directory hears nothing.
+// TestRereadFindsWhatIsNotNotified changes the target of a link, of which the directory gets no notification.
 func TestRereadFindsWhatIsNotNotified(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	target := filepath.Join(elsewhere, "n.yaml")
@@ -240,28 +240,29 @@ func TestSnapshotNode(t *testing.T) {
 	}
 }
 
-// A reader who starts on a broken file cannot know what it said before, and says so until the file is right.
+// A Source that starts on a broken file cannot know its last valid content: snapshots are incomplete until the file
+// is valid.
 func TestIncompleteUntilEveryFileWasRightOnce(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "a.yaml"), aYAML)
 	put(t, filepath.Join(dir, "b.yaml"), "kind: [")
 	r := run(t, dir, never)
 	if s := r.expect("a"); !s.Incomplete || !slices.Equal(s.Partial, AllKinds) {
-		t.Error("with a file that was never understood the snapshot counts as complete")
+		t.Error("a snapshot without a file that was never valid is complete")
 	}
 	put(t, filepath.Join(dir, "b.yaml"), bYAML)
 	if s := r.expect("a", "b"); s.Incomplete || len(s.Partial) > 0 {
-		t.Error("with every file understood the snapshot counts as incomplete")
+		t.Error("a snapshot of valid files only is incomplete")
 	}
 	put(t, filepath.Join(dir, "b.yaml"), "kind: [")
 	r.expectProblem("b.yaml:1:")
 	put(t, filepath.Join(dir, "c.yaml"), nodeYAML("c", "192.0.2.3", "10.3.0.0/24"))
 	if s := r.expect("a", "b", "c"); s.Incomplete || len(s.Partial) > 0 {
-		t.Error("a file whose last good state is in force makes the snapshot incomplete")
+		t.Error("a file whose last valid state is active makes the snapshot incomplete")
 	}
 }
 
-// Of a file that contradicts others is known what it is about: Services do not wait for Nodes.
+// The kinds in a conflicting file are known: Services do not wait for Nodes.
 func TestPartialOfKindsInDoubt(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "a.yaml"), aYAML)

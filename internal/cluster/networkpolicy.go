@@ -16,39 +16,40 @@ import (
 // NetworkPolicy is a NetworkPolicy.
 type NetworkPolicy struct {
 	Namespace, Name string
-	// UID is that of the object; empty where nobody has given it one.
+	// UID is that of the object; empty if it has none.
 	UID string
-	// Wrong is why it cannot be put into force, in a sentence without the policy's name; empty if it can be. Such a policy has no rules,
-	// and stands for what may be meant at most: Pods selects the whole namespace if its own selector cannot be read, and
-	// it isolates in both directions unless it says otherwise.
+	// Wrong says why the policy is invalid, in a sentence without its name; empty if it is valid. An invalid policy
+	// has no rules and isolates at least what it may have meant: Pods selects the whole namespace if its own selector
+	// is invalid, and it isolates in both directions unless its policyTypes say otherwise.
 	Wrong string
-	// Pods selects the pods of its namespace that it is for.
+	// Pods selects the pods of its namespace that the policy applies to.
 	Pods Selector
-	// IsolatesIngress and IsolatesEgress say in which directions it forbids what no rule allows.
+	// IsolatesIngress and IsolatesEgress are the directions in which it denies what no rule allows.
 	IsolatesIngress, IsolatesEgress bool
-	// Ingress and Egress are what is allowed. A direction that is not isolated has no rules here.
+	// Ingress and Egress are the rules. A direction that is not isolated has none here.
 	Ingress, Egress []PolicyRule
 }
 
 // Key gives namespace and name.
 func (p *NetworkPolicy) Key() Key { return Key{p.Namespace, p.Name} }
 
-// PolicyRule allows traffic with any of Peers on any of Ports. No peers means everybody, no ports all of them.
+// PolicyRule allows traffic with any of Peers on any of Ports. No peers means all peers, no ports all ports.
 type PolicyRule struct {
 	Peers []PolicyPeer
 	Ports []PolicyPort
 }
 
-// PolicyPeer is either a block of addresses or a choice of pods.
+// PolicyPeer is either an ipBlock or a selector of pods.
 type PolicyPeer struct {
-	// Block is invalid if the peer is pods. Except are parts of it that are left out.
+	// Block is invalid if the peer selects pods. Except are parts of it to leave out.
 	Block  netip.Prefix
 	Except []netip.Prefix
-	// Namespaces selects the namespaces of the pods; nil is the policy's own. Pods selects among their pods; nil selects all.
+	// Namespaces selects the namespaces of the pods; nil means the policy's own. Pods selects among their pods; nil
+	// selects all.
 	Namespaces, Pods *Selector
 }
 
-// PolicyPort is a port, a range of ports or a port by the name it has in the pod; with none of them every port of the protocol.
+// PolicyPort is a port, a range of ports or a named port of the pod; without any, every port of the protocol.
 type PolicyPort struct {
 	Protocol Protocol
 	// First and Last are the range; both 0 without one.
@@ -57,7 +58,7 @@ type PolicyPort struct {
 	Name string
 }
 
-// Selector selects by labels: all requirements have to be met. None at all selects everything.
+// Selector selects by labels: all requirements must match. Without requirements it selects everything.
 type Selector struct{ Requirements []Requirement }
 
 // Requirement is one condition on one label.
@@ -68,7 +69,8 @@ type Requirement struct {
 	Values []string
 }
 
-// reduceNetworkPolicy checks a NetworkPolicy and reduces it. There is a result also with errors: see NetworkPolicy.Wrong.
+// reduceNetworkPolicy checks a NetworkPolicy and reduces it. It gives a result also with errors: see
+// NetworkPolicy.Wrong.
 func reduceNetworkPolicy(p *networkingv1.NetworkPolicy) (*NetworkPolicy, []fieldError) {
 	var c checks
 	key := c.key(p.Namespace, p.Name, validation.IsDNS1123Subdomain)
@@ -90,7 +92,7 @@ func reduceNetworkPolicy(p *networkingv1.NetworkPolicy) (*NetworkPolicy, []field
 	}
 	if len(c.errs) > before {
 		policy.IsolatesIngress, policy.IsolatesEgress = true, true
-	} else if len(p.Spec.PolicyTypes) == 0 { // the API server's default, for manifests that leave it out
+	} else if len(p.Spec.PolicyTypes) == 0 { // the API server's default, for manifests
 		policy.IsolatesIngress, policy.IsolatesEgress = true, len(p.Spec.Egress) > 0
 	}
 	for i, rule := range p.Spec.Ingress {
@@ -109,7 +111,7 @@ func reduceNetworkPolicy(p *networkingv1.NetworkPolicy) (*NetworkPolicy, []field
 	return policy, c.errs
 }
 
-// wrongInShort words what is wrong with an object in one sentence.
+// wrongInShort describes what is wrong with an object in one sentence.
 func wrongInShort(errs []fieldError) string {
 	switch len(errs) {
 	case 0:
@@ -159,7 +161,7 @@ func (c *checks) peer(field string, p networkingv1.NetworkPolicyPeer) (peer Poli
 	return peer
 }
 
-// block reads a CIDR of peers or clients; API servers take host bits here, or did so once, which mean nothing.
+// block reads a CIDR of peers or clients. API servers accept host bits, or did so once; they are ignored.
 func (c *checks) block(field, text string) netip.Prefix {
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil || prefix.Addr().Is4In6() {
@@ -199,7 +201,7 @@ func (c *checks) policyPort(field string, p networkingv1.NetworkPolicyPort) Poli
 	return port
 }
 
-// selector reads a label selector; matchLabels become requirements as well, so that there is one form.
+// selector reads a label selector; matchLabels become requirements, so that there is one form.
 func (c *checks) selector(field string, s *metav1.LabelSelector) (selector Selector) {
 	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
 		selector.Requirements = append(selector.Requirements, Requirement{

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What cannot be understood of a NetworkPolicy leaves it closed for all that it may be about.
+// An invalid NetworkPolicy isolates all pods that it may be about.
 func TestWrongNetworkPolicyStandsForWhatItMayBeAbout(t *testing.T) {
 	unreadable := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Like"}}}
 	readable := metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
@@ -49,7 +49,7 @@ spec:
   ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]
 `
 
-// A manifest with a NetworkPolicy that is wrong takes the place of what was right before: the rules of before might be too many.
+// An invalid NetworkPolicy of a manifest replaces the last valid one, whose rules might allow too much.
 func TestWrongNetworkPolicyOfManifestIsDelivered(t *testing.T) {
 	for name, c := range map[string]struct {
 		old, now        string
@@ -89,7 +89,7 @@ func TestWrongNetworkPolicyOfManifestIsDelivered(t *testing.T) {
 	}
 }
 
-// A file that is not understood leaves only those kinds in doubt that it may be about: whoever breaks a Service does not close pods.
+// An invalid file puts only those kinds in doubt that it mentions: a broken Service does not isolate pods.
 func TestBrokenFileIsPartialOfWhatItMentions(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "a.yaml"), aYAML)
@@ -100,7 +100,7 @@ func TestBrokenFileIsPartialOfWhatItMentions(t *testing.T) {
 	}
 }
 
-// The kubelet calls a static pod by the name that it has given it, not by that of the object that it makes of it.
+// The kubelet identifies a static pod by its own UID, not by that of the mirror pod.
 func TestUIDOfStaticPod(t *testing.T) {
 	pod, wrong := reducePod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: "p", UID: "of-the-object", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "of-the-pod"},

@@ -16,34 +16,34 @@ type Node struct {
 	Name string
 	// Addresses are the InternalIP addresses of status.addresses, in their order.
 	Addresses []netip.Addr
-	// ExternalIPs are the ExternalIP addresses of status.addresses. A cloud may give a node one that no device of it holds.
+	// ExternalIPs are the ExternalIP addresses of status.addresses. In a cloud, no device of the node may have them.
 	ExternalIPs []netip.Addr
 	// PodCIDRs are spec.podCIDRs (or spec.podCIDR), at most one of each family.
 	PodCIDRs []netip.Prefix
-	// Zone is where the node is, as the hints of endpoints name it (label topology.kubernetes.io/zone); empty if nobody says.
+	// Zone is the node's zone (label topology.kubernetes.io/zone), for the hints of endpoints; empty if unset.
 	Zone string
-	// Lost are addresses of the object that another Node has got, which claims them too: see NodeSet.
+	// Lost are addresses of the object that belong to another Node with the same address: see NodeSet.
 	Lost []netip.Addr
-	// Leaving says that the node is about to be removed: load balancers should not send anything new to it.
+	// Leaving says that the node is about to be removed: load balancers should send it nothing new.
 	Leaving bool
 }
 
-// taintToBeDeleted is what the cluster autoscaler gives to a node before it removes the machine.
+// taintToBeDeleted is the cluster autoscaler's taint on a node that it removes.
 const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
-// nodeObject is a Node and where its parts stand in the object: the fields of each address and CIDR, in the order of Node.
+// nodeObject is a Node with the field path of each address and CIDR, in the order of Node.
 type nodeObject struct {
 	Node
 	addressField, cidrField []string
-	// ready is its condition Ready, and created when the object was made. They decide between Nodes that claim the same; snapshots do not
-	// have them, since nodes come and go being ready.
+	// ready is the condition Ready, created the creation time. Both decide conflicts between Nodes. Snapshots do not
+	// have them, because readiness changes often.
 	ready   bool
 	created time.Time
-	// place tells where: see document.place. Nil for objects that are in no file.
+	// place has the lines of its fields: see document.place. Nil for objects that are not from a file.
 	place *place
 }
 
-// reduceNode checks a Node by itself and reduces it. What it may not share with other nodes is checked by settle.
+// reduceNode checks a single Node and reduces it. resolve checks for conflicts with other Nodes.
 func reduceNode(n *corev1.Node) (nodeObject, []fieldError) {
 	var c checks
 	object := nodeObject{Node: Node{Name: n.Name, Zone: intern(n.Labels[corev1.LabelTopologyZone])}, created: n.CreationTimestamp.UTC()}
@@ -55,7 +55,7 @@ func reduceNode(n *corev1.Node) (nodeObject, []fieldError) {
 	for i, a := range n.Status.Addresses {
 		field := fmt.Sprintf("status.addresses[%d].address", i)
 		if a.Type == corev1.NodeExternalIP {
-			// Nothing depends on it enough to refuse the node for one that is wrong.
+			// An invalid one is not worth rejecting the whole node.
 			if addr, err := netip.ParseAddr(a.Address); err == nil {
 				object.ExternalIPs = append(object.ExternalIPs, addr.Unmap())
 			}
@@ -90,7 +90,7 @@ func reduceNode(n *corev1.Node) (nodeObject, []fieldError) {
 	return object, c.errs
 }
 
-// podCIDRs gives the node's ranges and the field of each; spec.podCIDR counts when it stands alone.
+// podCIDRs gives the node's ranges and the field of each; spec.podCIDR is used if spec.podCIDRs is empty.
 func podCIDRs(n *corev1.Node) (fields, cidrs []string) {
 	if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "" {
 		return []string{"spec.podCIDR"}, []string{n.Spec.PodCIDR}
@@ -104,18 +104,19 @@ func podCIDRs(n *corev1.Node) (fields, cidrs []string) {
 // Key gives the name.
 func (n *Node) Key() Key { return Key{Name: n.Name} }
 
-// EqualNodes tells whether two lists of nodes say the same.
+// EqualNodes reports whether two lists of nodes are equal.
 func EqualNodes(a, b []Node) bool {
 	return slices.EqualFunc(a, b, func(x, y Node) bool { return x.Equal(&y) })
 }
 
-// Equal tells whether a node says the same as another.
+// Equal reports whether two nodes are equal.
 func (n *Node) Equal(other *Node) bool {
 	return n.Name == other.Name && n.Zone == other.Zone && n.Leaving == other.Leaving && slices.Equal(n.Addresses, other.Addresses) &&
 		slices.Equal(n.ExternalIPs, other.ExternalIPs) && slices.Equal(n.PodCIDRs, other.PodCIDRs) && slices.Equal(n.Lost, other.Lost)
 }
 
-// DifferentNodes visits the nodes that differ between two lists, which are sorted by name, in that order. What is in one of them only is nil for the other.
+// DifferentNodes visits the nodes that differ between two lists sorted by name, in that order; nil stands for a
+// missing one.
 func DifferentNodes(before, after []Node, visit func(before, after *Node)) {
 	for len(before) > 0 || len(after) > 0 {
 		order := 0

@@ -7,23 +7,24 @@ import (
 	"slices"
 )
 
-// NodeProblem is something about a Node that all nodes of the cluster see alike.
+// NodeProblem is a problem of a Node that all nodes of the cluster see alike.
 type NodeProblem struct {
 	// Node is the name of the object.
 	Node string
 	// Text is a sentence that names it.
 	Text string
-	// Wrong says that the object is not understood, and what it said before stays in force.
+	// Wrong says that the object is invalid, and that its last valid state remains active.
 	Wrong bool
 }
 
-// nodeClaims decides between Nodes that claim the same.
+// nodeClaims decides conflicts between Nodes about addresses and pod ranges.
 type nodeClaims struct {
 	nodes    []nodeObject
 	problems []NodeProblem
 }
 
-// decide gives the nodes with what they have got of what they claim. One that has none of its pod ranges left is left out: nothing is to be sent there.
+// decide gives the nodes with the addresses and ranges that they keep. It leaves out a node that loses all its pod
+// ranges: nothing may be sent there.
 func (c *nodeClaims) decide() (nodes []nodeObject, problems []NodeProblem) {
 	lostAddresses, lostRanges := c.addresses(), c.ranges()
 	for i, n := range c.nodes {
@@ -43,7 +44,7 @@ func (c *nodeClaims) decide() (nodes []nodeObject, problems []NodeProblem) {
 	return nodes, c.problems
 }
 
-// addressClaim is an address of a node, with how many of its family the node has before it.
+// addressClaim is an address of a node, with how many addresses of its family precede it.
 type addressClaim struct {
 	address     netip.Addr
 	node, field int
@@ -89,7 +90,8 @@ type rangeClaim struct {
 	node, field int
 }
 
-// ranges gives the pod ranges that nodes lose, by the index of the node. Most clusters have none that overlap: who wins is asked only there.
+// ranges gives the pod ranges that nodes lose, by the index of the node. It compares ages only where ranges overlap;
+// most clusters have none.
 func (c *nodeClaims) ranges() map[int][]netip.Prefix {
 	var all []rangeClaim
 	for i, n := range c.nodes {
@@ -97,7 +99,7 @@ func (c *nodeClaims) ranges() map[int][]netip.Prefix {
 			all = append(all, rangeClaim{p, i, j})
 		}
 	}
-	// Sorted by address, and the wider first, any overlap shows between a range and the widest one before it.
+	// Sorted by address, wider first, any overlap shows between a range and the widest one before it.
 	slices.SortFunc(all, func(a, b rangeClaim) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()), cmp.Compare(c.nodes[a.node].Name, c.nodes[b.node].Name))
 	})
@@ -115,7 +117,7 @@ func (c *nodeClaims) ranges() map[int][]netip.Prefix {
 	return lost
 }
 
-// between decides among ranges that are all within the first.
+// between decides among ranges that all lie within the first.
 func (c *nodeClaims) between(group []rangeClaim, lost map[int][]netip.Prefix) {
 	slices.SortFunc(group, func(x, y rangeClaim) int {
 		a, b := &c.nodes[x.node], &c.nodes[y.node]

@@ -29,8 +29,8 @@ func claimant(name string, minutes int, ready bool, cidr string, addresses ...st
 	return n
 }
 
-// settled puts Nodes into a set in some order, settles after each, and gives what comes of all.
-func settled(t *testing.T, order []*corev1.Node) (all []string, problems []string) {
+// resolveEach puts Nodes into a set in the given order, resolves after each, and gives the last result.
+func resolveEach(t *testing.T, order []*corev1.Node) (all []string, problems []string) {
 	t.Helper()
 	var set NodeSet
 	for _, n := range order {
@@ -39,9 +39,9 @@ func settled(t *testing.T, order []*corev1.Node) (all []string, problems []strin
 			t.Fatal(err)
 		}
 		set.Set(n.Name, object.(*NodeObject), nil, true)
-		set.Settle()
+		set.Resolve()
 	}
-	nodes, wrong, _ := set.Settle()
+	nodes, wrong, _ := set.Resolve()
 	for _, n := range nodes {
 		all = append(all, fmt.Sprintf("%s%v%v", n.Name, n.Addresses, n.PodCIDRs))
 	}
@@ -52,7 +52,7 @@ func settled(t *testing.T, order []*corev1.Node) (all []string, problems []strin
 	return all, problems
 }
 
-// What several Nodes claim is decided alike by all nodes, in whatever order they have heard of it.
+// All nodes decide conflicts between Nodes alike, whatever the order of arrival.
 func TestNodesThatClaimTheSame(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -60,11 +60,11 @@ func TestNodesThatClaimTheSame(t *testing.T) {
 		want, complaint string
 	}{
 		{"a machine was replaced, both are ready: the newer one has the address",
-			[]*corev1.Node{claimant("old", 60, true, "10.1.1.0/24", "192.0.2.1"), claimant("young", 1, true, "10.1.2.0/24", "192.0.2.1")},
-			"[old[][10.1.1.0/24] young[192.0.2.1][10.1.2.0/24]]", "[Node old: status.addresses[0].address: address 192.0.2.1 is also that of Node young]"},
+			[]*corev1.Node{claimant("old", 60, true, "10.1.1.0/24", "192.0.2.1"), claimant("recent", 1, true, "10.1.2.0/24", "192.0.2.1")},
+			"[old[][10.1.1.0/24] recent[192.0.2.1][10.1.2.0/24]]", "[Node old: status.addresses[0].address: address 192.0.2.1 is also that of Node recent]"},
 		{"the newer one is not ready",
-			[]*corev1.Node{claimant("old", 60, true, "10.1.1.0/24", "192.0.2.1"), claimant("young", 1, false, "10.1.2.0/24", "192.0.2.1")},
-			"[old[192.0.2.1][10.1.1.0/24] young[][10.1.2.0/24]]", "[Node young: status.addresses[0].address: address 192.0.2.1 is also that of Node old]"},
+			[]*corev1.Node{claimant("old", 60, true, "10.1.1.0/24", "192.0.2.1"), claimant("recent", 1, false, "10.1.2.0/24", "192.0.2.1")},
+			"[old[192.0.2.1][10.1.1.0/24] recent[][10.1.2.0/24]]", "[Node recent: status.addresses[0].address: address 192.0.2.1 is also that of Node old]"},
 		{"a newer and ready one adds another's address to its own",
 			[]*corev1.Node{claimant("victim", 60, false, "10.1.1.0/24", "192.0.2.1"), claimant("evil", 1, true, "10.1.2.0/24", "192.0.2.2", "192.0.2.1")},
 			"[evil[192.0.2.2][10.1.2.0/24] victim[192.0.2.1][10.1.1.0/24]]", "[Node evil: status.addresses[1].address: address 192.0.2.1 is also that of Node victim]"},
@@ -79,7 +79,7 @@ func TestNodesThatClaimTheSame(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
 			for range 10 {
 				random.Shuffle(len(c.nodes), func(i, j int) { c.nodes[i], c.nodes[j] = c.nodes[j], c.nodes[i] })
-				got, problems := settled(t, c.nodes)
+				got, problems := resolveEach(t, c.nodes)
 				if fmt.Sprint(got) != c.want || fmt.Sprint(problems) != c.complaint {
 					t.Fatalf("nodes %v, want %s; problems %v, want %s", got, c.want, problems, c.complaint)
 				}
@@ -88,7 +88,7 @@ func TestNodesThatClaimTheSame(t *testing.T) {
 	}
 }
 
-// That a node is ready decides at once between those that claim the same, and is no change otherwise.
+// Readiness decides between Nodes that conflict at once, and is no change otherwise.
 func TestReadyDecides(t *testing.T) {
 	var set NodeSet
 	put := func(n *corev1.Node) bool {
@@ -99,21 +99,22 @@ func TestReadyDecides(t *testing.T) {
 		return set.Set(n.Name, object.(*NodeObject), nil, true)
 	}
 	put(claimant("old", 60, true, "", "192.0.2.1"))
-	set.Settle()
+	set.Resolve()
 	if put(claimant("old", 60, false, "", "192.0.2.1")) {
-		t.Error("not to be ready is a change although nobody claims the same")
+		t.Error("a Node without a conflict that is not ready is a change")
 	}
-	put(claimant("young", 1, false, "", "192.0.2.1"))
-	set.Settle()
+	put(claimant("recent", 1, false, "", "192.0.2.1"))
+	set.Resolve()
 	if !put(claimant("old", 60, true, "", "192.0.2.1")) {
-		t.Error("to be ready is no change although another claims the same")
+		t.Error("a Node with a conflict that is ready is no change")
 	}
-	if nodes, _, _ := set.Settle(); len(nodes[0].Addresses) != 1 || len(nodes[1].Lost) != 1 || len(set.Ready()) != 1 {
+	if nodes, _, _ := set.Resolve(); len(nodes[0].Addresses) != 1 || len(nodes[1].Lost) != 1 || len(set.Ready()) != 1 {
 		t.Errorf("nodes are %+v, ready %v", nodes, set.Ready())
 	}
 }
 
-// A kubelet may write anything into its Node's status: what belongs to pods, Services, other nodes and the world is refused, and the Node is named.
+// A kubelet may write anything into its Node's status: addresses of pods, Services, other nodes and the internet are
+// rejected, and the Node is named.
 func TestVet(t *testing.T) {
 	ip := netip.MustParseAddr
 	services := []*Service{{Namespace: "shop", Name: "web", ClusterIPs: []netip.Addr{ip("10.96.0.9")}, LoadBalancerIPs: []netip.Addr{ip("192.0.2.80")}}}
@@ -130,10 +131,10 @@ func TestVet(t *testing.T) {
 		{"a Service's alone", nil, []string{"10.96.0.9"}, "[]", "10.96.0.9 in its status is refused: it is the cluster IP of Service shop/web"},
 		{"a load balancer's", nil, []string{"192.0.2.2", "192.0.2.80"}, "[192.0.2.2]", "192.0.2.80 in its status is refused: it is the load balancer's address of Service shop/web"},
 		{"a load balancer's that is the node", nil, []string{"192.0.2.80"}, "[192.0.2.80]", ""},
-		{"the world's", nil, []string{"192.0.2.2", "8.8.8.8"}, "[192.0.2.2]", "8.8.8.8 in its status is refused: it is public and not the first of its family (if it is the node's, name its network in --node-cidrs)"},
-		{"the world's alone", nil, []string{"8.8.8.8"}, "[]", "8.8.8.8 in its status is refused: it is public, and this cluster's nodes have private addresses (if it is the node's, name its network in --node-cidrs)"},
-		{"metadata", nil, []string{"192.0.2.2", "169.254.169.254"}, "[192.0.2.2]", "169.254.169.254 in its status is refused: it is not an address by which others reach a node"},
-		{"networks that are told", []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("8.8.8.0/24")}, []string{"10.9.9.9", "8.8.8.8"}, "[8.8.8.8]", "10.9.9.9 in its status is refused: it is not in the networks of --node-cidrs"},
+		{"public", nil, []string{"192.0.2.2", "8.8.8.8"}, "[192.0.2.2]", "8.8.8.8 in its status is refused: it is public and not the first of its family (if it is the node's, name its network in --node-cidrs)"},
+		{"public only", nil, []string{"8.8.8.8"}, "[]", "8.8.8.8 in its status is refused: it is public, and this cluster's nodes have private addresses (if it is the node's, name its network in --node-cidrs)"},
+		{"metadata", nil, []string{"192.0.2.2", "169.254.169.254"}, "[192.0.2.2]", "169.254.169.254 in its status is refused: it is not an address at which others reach a node"},
+		{"configured networks", []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("8.8.8.0/24")}, []string{"10.9.9.9", "8.8.8.8"}, "[8.8.8.8]", "10.9.9.9 in its status is refused: it is not in the networks of --node-cidrs"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			n2 := Node{Name: "n2"}

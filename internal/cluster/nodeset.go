@@ -6,23 +6,25 @@ import (
 	"strings"
 )
 
-// NodeObject is a Node that Reduce has found right by itself.
+// NodeObject is a Node that is valid by itself, from Reduce.
 type NodeObject struct{ nodeObject }
 
-// NodeSet is the Nodes of an API server. An object that is wrong leaves what it said before in force. What several Nodes claim is decided by what the
-// objects say now, so that all nodes decide alike: see Settle. It is not safe for concurrent use.
+// NodeSet is the Nodes of an API server. The last valid state of an invalid object remains active. Conflicts between
+// Nodes are decided from the current objects only, so that all nodes decide alike: see Resolve. It is not safe for
+// concurrent use.
 type NodeSet struct {
 	origins map[string]*origin // by the node's name
-	// contested says that in the last Settle several Nodes claimed the same.
+	// contested says that the last Resolve found a conflict.
 	contested bool
-	// taken are the manifests that claims and nodes are made of, by name. nodes are those in force after the last Settle if none was contested, else nil.
+	// taken are the manifests that claims and nodes are made of, by name. nodes is the result of the last Resolve
+	// without conflicts, else nil.
 	taken  map[string]*manifest
 	claims claimCounts
 	nodes  []Node
 }
 
-// Set notes what the object of that name says, or that it is wrong: then node is nil and err says why. early says that the
-// object was there when all were first listed. It returns false if nothing has changed by it.
+// Set stores the object of that name, or that it is invalid: then node is nil and err says why. early says that the
+// object was in the first list. It returns false if nothing changed.
 func (s *NodeSet) Set(name string, node *NodeObject, err error, early bool) bool {
 	if s.origins == nil {
 		s.origins = map[string]*origin{}
@@ -52,21 +54,22 @@ func (s *NodeSet) Set(name string, node *NodeObject, err error, early bool) bool
 	return matters
 }
 
-// Delete forgets the object of that name. It returns false if there was none.
+// Delete removes the object of that name. It returns false if there was none.
 func (s *NodeSet) Delete(name string) bool {
 	_, known := s.origins[name]
 	delete(s.origins, name)
 	return known
 }
 
-// Names are the names of all objects, right or wrong, in no order.
+// Names are the names of all objects, valid or not, in no order.
 func (s *NodeSet) Names() []string { return slices.Collect(maps.Keys(s.origins)) }
 
-// Settle gives the nodes in force, sorted by name, and what is wrong. incomplete says that an object that was there from
-// the start has never been right. Of Nodes with one address the one has it that has fewest of its family before it, so
-// that nobody adds another's address to his own; then the one that is Ready; then the newer one, as when a machine was replaced; then the first by name. Of
-// Nodes with overlapping pod ranges the older one has its own: who gives ranges out gives none twice.
-func (s *NodeSet) Settle() (nodes []Node, problems []NodeProblem, incomplete bool) {
+// Resolve gives the active nodes, sorted by name, and their problems. incomplete says that an object of the first
+// list has never been valid. Of Nodes with the same address, the one with fewest addresses of its family before it
+// keeps it, so that no Node takes another's by appending it. Then the one that is Ready wins, then the newer one, as
+// when a machine was replaced, then the first by name. Of Nodes with overlapping pod ranges the older one keeps its
+// range: ranges are never allocated twice.
+func (s *NodeSet) Resolve() (nodes []Node, problems []NodeProblem, incomplete bool) {
 	for name, o := range s.origins {
 		for _, err := range o.errs {
 			problems = append(problems, NodeProblem{Node: name, Text: err.Error(), Wrong: true})
@@ -93,7 +96,8 @@ func (s *NodeSet) Settle() (nodes []Node, problems []NodeProblem, incomplete boo
 	return s.nodes, problems, incomplete
 }
 
-// take counts what the objects in force claim, and gives the names of those that are others than in the last Settle, sorted.
+// take counts the addresses and ranges of the active objects. It gives the names of those that changed since the last
+// Resolve, sorted.
 func (s *NodeSet) take() (changed []string) {
 	if s.taken == nil {
 		s.taken = map[string]*manifest{}
@@ -116,7 +120,7 @@ func (s *NodeSet) take() (changed []string) {
 	return slices.Compact(changed)
 }
 
-// objects are those in force, sorted by name.
+// objects are the active ones, sorted by name.
 func (s *NodeSet) objects() (all []nodeObject) {
 	for _, name := range slices.Sorted(maps.Keys(s.taken)) {
 		all = append(all, s.taken[name].nodes...)
@@ -124,7 +128,7 @@ func (s *NodeSet) objects() (all []nodeObject) {
 	return all
 }
 
-// patched gives the nodes with those of some names, which are sorted, as they are now.
+// patched gives the nodes with some, by their sorted names, replaced by their current state.
 func (s *NodeSet) patched(names []string) []Node {
 	nodes, rest := make([]Node, 0, len(s.nodes)+len(names)), s.nodes
 	for _, name := range names {

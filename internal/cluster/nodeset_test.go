@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What comes of Nodes that came, went and changed one after the other is what comes of those that are there, whoever claims what.
-func TestSettleStepByStep(t *testing.T) {
+// Resolving step by step gives the same as resolving all Nodes at once, whatever conflicts.
+func TestResolveStepByStep(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	var set NodeSet
 	there := map[string]*corev1.Node{}
@@ -41,8 +41,8 @@ func TestSettleStepByStep(t *testing.T) {
 		for _, n := range there {
 			put(&fresh, n)
 		}
-		got, problems, _ := set.Settle()
-		want, wantProblems, _ := fresh.Settle()
+		got, problems, _ := set.Resolve()
+		want, wantProblems, _ := fresh.Resolve()
 		if !EqualNodes(got, want) || fmt.Sprint(problems) != fmt.Sprint(wantProblems) {
 			t.Fatalf("step %d: nodes %+v, want %+v; problems %v, want %v", step, got, want, problems, wantProblems)
 		}
@@ -56,11 +56,11 @@ func TestSettleStepByStep(t *testing.T) {
 		}
 	}
 	if contested < 100 || free < 100 {
-		t.Errorf("%d times somebody claimed the same, %d times nobody did: the test says little", contested, free)
+		t.Errorf("%d steps with conflicts, %d without: the test covers too little", contested, free)
 	}
 }
 
-// Nodes are equal only if nothing in them differs, whatever fields they have.
+// Nodes are equal only if all fields are equal.
 func TestEqualNode(t *testing.T) {
 	values := map[reflect.Type]any{
 		reflect.TypeFor[string](): "x", reflect.TypeFor[bool](): true,
@@ -75,8 +75,8 @@ func TestEqualNode(t *testing.T) {
 	}
 }
 
-// BenchmarkSettle is a Node of 5,000 that comes, and goes.
-func BenchmarkSettle(b *testing.B) {
+// BenchmarkResolve adds and removes a Node of 5,000.
+func BenchmarkResolve(b *testing.B) {
 	var set NodeSet
 	put := func(i int) {
 		object, err := Reduce(claimant(fmt.Sprintf("node-%d", i), 1, true, fmt.Sprintf("10.%d.%d.0/24", i>>8, i&255), fmt.Sprintf("172.16.%d.%d", i>>8, i&255)))
@@ -92,10 +92,10 @@ func BenchmarkSettle(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		put(5000)
-		nodes, _, _ := set.Settle()
+		nodes, _, _ := set.Resolve()
 		vetter.Vet(&Snapshot{Nodes: nodes})
 		set.Delete("node-5000")
-		nodes, _, _ = set.Settle()
+		nodes, _, _ = set.Resolve()
 		vetter.Vet(&Snapshot{Nodes: nodes})
 	}
 }

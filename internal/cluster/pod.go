@@ -9,23 +9,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Pod is a pod, reduced to what Services and NetworkPolicies ask of it. Whether it is ready is not kept: EndpointSlices say so
-// of the pods for which it matters, and readiness changes far more often than anything here.
+// Pod is a pod, reduced to what Services and NetworkPolicies need. Readiness is not kept: EndpointSlices have it
+// where it matters, and it changes far more often.
 type Pod struct {
 	Namespace, Name string
-	// UID is what the kubelet calls it by, also of static pods, whose objects have another one; zero where nobody has given it one.
+	// UID is the UID that the kubelet uses; the API object of a static pod has another one. Zero if there is none.
 	UID UID
-	// Node is where it runs; empty while it is not scheduled.
+	// Node is its node; empty while it is not scheduled.
 	Node string
-	// HostNetwork says that its addresses are those of its node.
+	// HostNetwork says that it has the addresses of its node.
 	HostNetwork bool
-	// Ended says that all its containers have ended for good: its addresses may be another pod's already.
+	// Ended says that all its containers have terminated for good: another pod may already have its addresses.
 	Ended bool
-	// Addresses are status.podIPs, at most one of each family; none before the pod has been given them.
+	// Addresses are status.podIPs, at most one of each family; none before they are assigned.
 	Addresses []netip.Addr
 	Labels    Labels
-	// Ports are the ports that have a name, by which NetworkPolicies may speak of them. Order is that of the containers. Pods of a Deployment
-	// have one list between them.
+	// Ports are the named ports, for NetworkPolicies, in the order of the containers. Pods of a Deployment share one
+	// list.
 	Ports []ContainerPort
 }
 
@@ -79,7 +79,7 @@ func reducePod(p *corev1.Pod) (*Pod, []fieldError) {
 	return pod, c.errs
 }
 
-// namePorts adds the named ports of containers; of init containers only those that go on running count.
+// namePorts adds the named ports of containers; of init containers only those of sidecars.
 func (p *Pod) namePorts(c *checks, field string, containers []corev1.Container, init bool) {
 	for i, container := range containers {
 		if init && (container.RestartPolicy == nil || *container.RestartPolicy != corev1.ContainerRestartPolicyAlways) {
@@ -108,7 +108,7 @@ type Namespace struct {
 // Key gives the name.
 func (n *Namespace) Key() Key { return Key{Name: n.Name} }
 
-// reduceNamespace checks a Namespace and reduces it. The label with its name, which the API server sets, is there in any case.
+// reduceNamespace checks a Namespace and reduces it. It adds the label with its name, which the API server sets.
 func reduceNamespace(n *corev1.Namespace) (*Namespace, []fieldError) {
 	var c checks
 	c.name(n.Name, validation.IsDNS1123Label)

@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// portLists are lists of named ports by their content, so that pods with the same ones share their memory.
+// portLists are lists of named ports by their content; equal lists share their memory.
 type portLists struct {
 	mu  sync.Mutex
 	all map[string][]ContainerPort
 }
 
-// knownPortsMax bounds how many lists are remembered; beyond that sharing begins anew.
+// knownPortsMax bounds how many lists are kept; beyond that sharing starts anew.
 const knownPortsMax = 1024
 
 var knownPorts = portLists{all: map[string][]ContainerPort{}}
 
-// share gives a list with the same content, which nobody changes.
+// share gives a list with the same content, which must not be changed.
 func (l *portLists) share(ports []ContainerPort) []ContainerPort {
 	if len(ports) == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 // Protocol is a protocol by its number in the IP header (IANA, "Protocol Numbers").
 type Protocol uint8
 
-// The protocols that Kubernetes has, and those of pings, which policies that name no ports are about as well.
+// The protocols of Kubernetes, and ICMP, to which policies without ports apply as well.
 const (
 	ICMP   Protocol = 1
 	TCP    Protocol = 6
@@ -23,7 +23,7 @@ var protocolNames = map[Protocol]string{
 	ICMP: "ICMP", TCP: string(corev1.ProtocolTCP), UDP: string(corev1.ProtocolUDP), ICMPv6: "ICMPv6", SCTP: string(corev1.ProtocolSCTP),
 }
 
-// String gives the name, as Kubernetes writes it where it has one; the number in digits for a protocol without one here. No two are alike.
+// String gives the name as in Kubernetes, or the number for a protocol without a name here. All are distinct.
 func (p Protocol) String() string {
 	if name, ok := protocolNames[p]; ok {
 		return name
@@ -31,7 +31,7 @@ func (p Protocol) String() string {
 	return strconv.Itoa(int(p))
 }
 
-// ParseProtocol gives the protocol with a name, in letters of either case. ok is false if there is none.
+// ParseProtocol gives the protocol of a name, in either case. ok is false if there is none.
 func ParseProtocol(name string) (p Protocol, ok bool) {
 	for p, known := range protocolNames {
 		if strings.EqualFold(known, name) {

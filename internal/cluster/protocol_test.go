@@ -2,7 +2,8 @@ package cluster
 
 import "testing"
 
-// Names are what metrics tell protocols apart by: two of one name would be one series with two values, which no scrape takes.
+// Names distinguish protocols in metrics: two protocols of one name would be a duplicate series, which fails the
+// scrape.
 func TestProtocolNames(t *testing.T) {
 	seen := map[string]Protocol{}
 	for n := range 256 {

@@ -19,7 +19,7 @@ type keyedObject struct {
 // reader reads one object into a manifest.
 type reader func(d document, m *manifest, asJSON []byte) []error
 
-// readers are the kinds that have a meaning for the network.
+// readers are the kinds that matter for the network.
 var readers = map[metav1.TypeMeta]reader{
 	{APIVersion: "v1", Kind: "Node"}:                            document.readNode,
 	{APIVersion: "v1", Kind: "Namespace"}:                       read(KindNamespace, reduceNamespace),
@@ -37,7 +37,7 @@ type object interface {
 
 func keyOf(o object) Key { return Key{Namespace: o.GetNamespace(), Name: o.GetName()} }
 
-// read makes a reader of a kind out of what reduces its objects.
+// read makes a reader of a kind from its reduce function.
 func read[Full any, PointerToFull interface {
 	*Full
 	object
@@ -77,7 +77,7 @@ func (d document) readNode(m *manifest, asJSON []byte) []error {
 	return nil
 }
 
-// unmarshal reads an object and takes no field that it does not know.
+// unmarshal reads an object strictly: unknown fields are errors.
 func (d document) unmarshal(asJSON []byte, kind Kind, into object) (errs []error) {
 	strict, err := strictjson.UnmarshalStrict(asJSON, into)
 	if err != nil {
@@ -94,7 +94,7 @@ func (d document) unmarshal(asJSON []byte, kind Kind, into object) (errs []error
 	return errs
 }
 
-// wrong places what is wrong with an object's fields.
+// wrong gives the errors of an object's fields with their lines.
 func (d document) wrong(kind Kind, o object, wrong []fieldError) (errs []error) {
 	for _, w := range wrong {
 		errs = append(errs, d.errorf(w.field, "%s %s: %w", kind, keyOf(o), w))

@@ -10,13 +10,13 @@ import (
 	strictjson "sigs.k8s.io/json"
 )
 
-// readNetworkPolicy reads a NetworkPolicy as far as it can: to leave one out, or to keep what it was before, would open pods that somebody
-// wanted to be closed. One whose name cannot be read is refused with its file.
+// readNetworkPolicy reads a NetworkPolicy as far as it is valid. Omitting an invalid one, or keeping its last state,
+// would open pods that should be isolated. If its name is invalid its whole file is rejected.
 func (d document) readNetworkPolicy(m *manifest, asJSON []byte) []error {
 	var full networkingv1.NetworkPolicy
 	complaints := d.unmarshal(asJSON, KindNetworkPolicy, &full)
 	if len(complaints) > 0 && !onlyRulesInDoubt(asJSON) {
-		// Where decoding has stopped, or what was meant, is not known: the name counts, and nothing else.
+		// After a decoding error the intent is unknown: only the name counts.
 		var named metav1.PartialObjectMetadata
 		if err := json.Unmarshal(asJSON, &named); err != nil {
 			return complaints
@@ -37,8 +37,8 @@ func (d document) readNetworkPolicy(m *manifest, asJSON []byte) []error {
 	return nil
 }
 
-// onlyRulesInDoubt tells whether a NetworkPolicy has nothing but fields that are unknown, and these in its rules or its metadata: whom it is
-// for is known then.
+// onlyRulesInDoubt reports whether a NetworkPolicy is invalid only by unknown fields in its rules or its metadata.
+// The pods that it selects are known then.
 func onlyRulesInDoubt(asJSON []byte) bool {
 	strict, err := strictjson.UnmarshalStrict(asJSON, new(networkingv1.NetworkPolicy))
 	if err != nil {
@@ -57,7 +57,7 @@ func onlyRulesInDoubt(asJSON []byte) bool {
 	return true
 }
 
-// isNameWrong tells whether it is the namespace or the name of an object that is wrong.
+// isNameWrong reports whether the namespace or the name of an object is invalid.
 func isNameWrong(wrong []fieldError) bool {
 	for _, w := range wrong {
 		if w.field == "metadata.name" || w.field == "metadata.namespace" {
@@ -67,7 +67,7 @@ func isNameWrong(wrong []fieldError) bool {
 	return false
 }
 
-// withoutPlace gives what document.errorf has put behind file, line and object.
+// withoutPlace gives the part of a document.errorf message behind file, line and object.
 func withoutPlace(err error) string {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner

@@ -9,9 +9,9 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// Reduce checks an object as an API server gives it and keeps what snapshots have of it: a *NodeObject, *Namespace, *Pod,
-// *Service, *EndpointSlice or *NetworkPolicy. Nothing of the full object stays referenced. Both results are nil for an
-// object that snapshots do not have. The error names object and field. Of a *NetworkPolicy there is a result beside the error: see
+// Reduce checks an object from an API server and keeps what snapshots need: a *NodeObject, *Namespace, *Pod,
+// *Service, *EndpointSlice or *NetworkPolicy. It keeps no reference to the full object. Both results are nil for an
+// object that snapshots omit. The error names object and field. A *NetworkPolicy may come with an error: see
 // NetworkPolicy.Wrong.
 func Reduce(full any) (reduced any, err error) {
 	switch o := full.(type) {
@@ -38,7 +38,7 @@ func Reduce(full any) (reduced any, err error) {
 	return nil, fmt.Errorf("snapshots have no %T", full)
 }
 
-// result words what is wrong with an object. Without a complaint a nil pointer becomes nil.
+// result describes what is wrong with an object. A nil pointer without errors becomes nil.
 func result[T any](kind Kind, full object, reduced *T, wrong []fieldError) (any, error) {
 	switch {
 	case len(wrong) > 0:
@@ -49,5 +49,5 @@ func result[T any](kind Kind, full object, reduced *T, wrong []fieldError) (any,
 	return reduced, nil
 }
 
-// Equal tells whether two results of Reduce say the same.
+// Equal reports whether two results of Reduce are equal.
 func Equal(a, b any) bool { return reflect.DeepEqual(a, b) }

@@ -143,8 +143,8 @@ func TestEveryKindOfManifest(t *testing.T) {
 	r.expectProblem("twice.yaml:3: Pod default/late: has the same name as Pod default/late (" + filepath.Join(dir, "more.yaml") + ":3)")
 }
 
-// What is wrong is named with the line and the field, and the object is refused as a whole, with its file; all but NetworkPolicies, which are
-// to close what they are about.
+// Errors name the line and the field. A file with an invalid object is rejected as a whole, except for
+// NetworkPolicies, which isolate their pods.
 func TestWrongObjects(t *testing.T) {
 	for _, c := range []struct{ old, wrong, want string }{
 		{"{ip: 'fd00::2'}", "{ip: 10.1.1.3}", "Pod shop/web-0: status.podIPs[1].ip: 10.1.1.3 is of the same family as 10.1.1.2"},
@@ -188,7 +188,7 @@ func TestWrongObjects(t *testing.T) {
 	}
 }
 
-// nearLine tells whether an error is placed at a line, or at that of the key above it.
+// nearLine reports whether an error is at a line, or at that of the key above it.
 func nearLine(text string, line int) bool {
 	for _, l := range []int{line, line + 1, line - 1} {
 		if strings.HasPrefix(text, fmt.Sprintf("f.yaml:%d:", l)) {
@@ -242,7 +242,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// Pods that are as they were are the same list, whatever else of the directory has changed.
+// Unchanged pods are the same list, whatever else changes in the directory.
 func TestUnchangedPodsAreTheSameList(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "pod.yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")

@@ -10,27 +10,27 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Service is a Service that has an address of its own, reduced to what sending its connections to endpoints needs.
-// Services without one (headless, ExternalName) and those that are left to another proxy
-// (label service.kubernetes.io/service-proxy-name) are not in snapshots.
+// Service is a Service with a cluster IP, reduced to what load balancing needs. Snapshots omit Services without one
+// (headless, ExternalName) and Services of another proxy (label service.kubernetes.io/service-proxy-name).
 type Service struct {
 	Namespace, Name string
-	// UID is that of the object, by which Events about it are found; empty where nobody has given it one.
+	// UID is that of the object, for Events; empty if it has none.
 	UID string
 	// ClusterIPs are spec.clusterIPs, at most one of each family.
 	ClusterIPs []netip.Addr
 	// ExternalIPs are spec.externalIPs.
 	ExternalIPs []netip.Addr
-	// LoadBalancerIPs are the addresses in status.loadBalancer that arrive as they are (ipMode VIP).
+	// LoadBalancerIPs are the addresses in status.loadBalancer of ipMode VIP: packets arrive with these destinations.
 	LoadBalancerIPs []netip.Addr
-	// LoadBalancerSources are who may use LoadBalancerIPs; none means everybody.
+	// LoadBalancerSources are the clients that may use LoadBalancerIPs; none means all.
 	LoadBalancerSources []netip.Prefix
 	Ports               []ServicePort
-	// Affinity is how long connections of one client go to the same endpoint; 0 is no affinity.
+	// Affinity is the timeout of client IP affinity; 0 means none.
 	Affinity time.Duration
-	// InternalLocal and ExternalLocal keep traffic from inside and outside the cluster on endpoints of the node it comes to.
+	// InternalLocal and ExternalLocal keep internal and external traffic on the endpoints of the node that it
+	// reaches.
 	InternalLocal, ExternalLocal bool
-	// HealthCheckNodePort is where a load balancer asks whether this node has endpoints; 0 is nowhere.
+	// HealthCheckNodePort is where load balancers check whether this node has endpoints; 0 means none.
 	HealthCheckNodePort uint16
 }
 
@@ -42,27 +42,28 @@ type ServicePort struct {
 	Name     string
 	Protocol Protocol
 	Number   uint16
-	// NodePort is the port on every node; 0 is none.
+	// NodePort is the port on every node; 0 means none.
 	NodePort uint16
 }
 
-// Labels that take a Service, and its EndpointSlices, from the proxy of the cluster.
+// Labels that exclude a Service, or its EndpointSlices, from the proxy of the cluster.
 const (
 	labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 	labelHeadless         = corev1.IsHeadlessService
 )
 
-// ServiceSelector is the label selector for the Services and EndpointSlices that snapshots have, so that a server need not send the others.
+// ServiceSelector is the label selector of the Services and EndpointSlices in snapshots; the server need not send
+// others.
 const ServiceSelector = "!" + labelServiceProxyName + ",!" + labelHeadless
 
-// concernsServices tells whether labels fit ServiceSelector.
+// concernsServices reports whether labels match ServiceSelector.
 func concernsServices(labels map[string]string) bool {
 	_, other := labels[labelServiceProxyName]
 	_, headless := labels[labelHeadless]
 	return !other && !headless
 }
 
-// reduceService checks a Service and reduces it; nil, without errors, if it is none for snapshots.
+// reduceService checks a Service and reduces it; nil without errors if snapshots omit it.
 func reduceService(s *corev1.Service) (*Service, []fieldError) {
 	if !concernsServices(s.Labels) || s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == corev1.ClusterIPNone {
 		return nil, nil
@@ -109,7 +110,7 @@ func reduceService(s *corev1.Service) (*Service, []fieldError) {
 	return service, c.errs
 }
 
-// affinity is how long a client's connections stay together; the API server's own default where nothing is said.
+// affinity is the timeout of client IP affinity, by default the API server's.
 func affinity(config *corev1.SessionAffinityConfig) time.Duration {
 	if config == nil || config.ClientIP == nil || config.ClientIP.TimeoutSeconds == nil {
 		return time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
@@ -126,7 +127,7 @@ func (c *checks) addresses(field string, texts []string) (all []netip.Addr) {
 	return all
 }
 
-// blocks reads CIDRs, around which the API server takes white space.
+// blocks reads CIDRs. The API server accepts white space around them.
 func (c *checks) blocks(field string, texts []string) (all []netip.Prefix) {
 	for i, text := range texts {
 		if prefix := c.block(fmt.Sprintf("%s[%d]", field, i), strings.TrimSpace(text)); prefix.IsValid() {

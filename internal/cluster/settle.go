@@ -7,26 +7,26 @@ import (
 	"slices"
 )
 
-// origin is one place that objects come from, a file or a single object of an API server: what it said when it was
-// last right, and what it says now.
+// origin is one source of objects, a file or a single object of an API server: its last valid content and its current
+// one.
 type origin struct {
-	// name is unique among the origins that are settled together.
+	// name is unique among the origins that are resolved together.
 	name string
-	// good is in force until something better comes; nil if there was never any.
+	// good is active until a newer valid state replaces it; nil if none was ever valid.
 	good *manifest
-	// read is what it says now; nil while it cannot be read or understood, for the reasons in errs.
+	// read is the current content; nil while it is unreadable or invalid, for the reasons in errs.
 	read *manifest
 	errs []error
-	// mentions are the kinds of which a file that is not understood may have objects.
+	// mentions are the kinds of which an invalid file may have objects.
 	mentions Kinds
-	// early says that it was there when everything was first read: a reader before this one may have understood it.
+	// early says that it existed when everything was first read: an earlier agent may have applied it.
 	early bool
 }
 
-// settle decides what is in force: for each origin what it says now, or what it said when it was last right. Objects of
-// different origins may contradict each other (same name; nodes with the same address or overlapping ranges); then the
-// origin that changed gives way, the later in the alphabet if both did. Origins are sorted by name.
-func settle(origins []*origin) (nodes []nodeObject, objects []keyedObject, errs []error) {
+// resolve decides what is active: for each origin its current content, or its last valid one. Objects of different
+// origins may conflict (same name; Nodes with the same address or overlapping ranges). Then the origin that changed
+// loses, the later in alphabetical order if both changed. Origins are sorted by name.
+func resolve(origins []*origin) (nodes []nodeObject, objects []keyedObject, errs []error) {
 	use := make(map[*origin]*manifest, len(origins))
 	for _, o := range origins {
 		errs = append(errs, o.errs...)
@@ -68,7 +68,7 @@ func settle(origins []*origin) (nodes []nodeObject, objects []keyedObject, errs 
 	}
 }
 
-// giveWay picks the origin of a clash that loses; both may be the same.
+// giveWay picks the origin that loses a conflict; both may be the same.
 func giveWay(a, b *origin, use map[*origin]*manifest) *origin {
 	if a.name > b.name {
 		a, b = b, a
@@ -79,7 +79,7 @@ func giveWay(a, b *origin, use map[*origin]*manifest) *origin {
 	return b
 }
 
-// clash is a contradiction between two objects: a says what b says as well.
+// clash is a conflict between two objects.
 type clash struct {
 	a, b party
 	what string // such as "has the same name as"; the other object follows
@@ -93,7 +93,7 @@ type party struct {
 	field string // what contradicts
 }
 
-// errorFor words the clash as a complaint about a or b.
+// errorFor describes the conflict as an error of a or of b.
 func (c *clash) errorFor(b bool) error {
 	own, other := c.a, c.b
 	if b {
@@ -125,7 +125,7 @@ func firstNameTwice(objects []keyedObject) *clash {
 	return nil
 }
 
-// firstClash finds a contradiction, always the same one for the same nodes.
+// firstClash finds a conflict, always the same one for the same nodes.
 func firstClash(nodes []nodeObject) *clash {
 	side := func(i int, field string) party { return party{i, "Node " + nodes[i].Name, nodes[i].place, field} }
 	names := make(map[string]int, len(nodes))
@@ -150,7 +150,7 @@ func firstClash(nodes []nodeObject) *clash {
 			cidrs = append(cidrs, cidr{prefix, side(i, n.cidrField[j])})
 		}
 	}
-	// Sorted by address, and the wider first, any overlap shows between two neighbours.
+	// Sorted by address, wider first, any overlap shows between two neighbours.
 	slices.SortStableFunc(cidrs, func(a, b cidr) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 	})

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestSettle(t *testing.T) {
+func TestResolve(t *testing.T) {
 	a := nodeYAML("a", "192.0.2.1", "10.1.0.0/24")
 	b := nodeYAML("b", "192.0.2.2", "10.2.0.0/24")
 	c := nodeYAML("c", "192.0.2.3", "10.3.0.0/24")
@@ -17,7 +17,7 @@ func TestSettle(t *testing.T) {
 
 	type step struct {
 		a, b []string // what the two files say
-		want string   // nodes and ranges in force
+		want string   // active nodes and ranges
 		errs []string
 	}
 	tests := []struct {
@@ -58,7 +58,7 @@ func TestSettle(t *testing.T) {
 			for i, step := range test.steps {
 				source.take(files[0], []byte(strings.Join(step.a, "---\n")))
 				source.take(files[1], []byte(strings.Join(step.b, "---\n")))
-				objects, _, errs := settle(files)
+				objects, _, errs := resolve(files)
 				var got []string
 				for _, o := range objects {
 					got = append(got, o.Name+" "+o.PodCIDRs[0].String())

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// UID is what makes an object another one than those of its name before: 16 bytes where the text is 36 characters, for there are 150,000 of
-// them in a large cluster. The zero UID is that of an object that nobody has given one.
+// UID distinguishes objects that had the same name at different times. It has 16 bytes instead of 36 characters,
+// because a large cluster has 150,000 of them. The zero UID means none.
 type UID [16]byte
 
-// NewUID makes one of what an object says. UUIDs, which an API server and a kubelet give, are themselves; other texts are their checksums.
+// NewUID reads a UID. UUIDs, as of API server and kubelet, map to themselves; other texts map to their checksums.
 func NewUID(text string) (uid UID) {
 	if text == "" {
 		return uid

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// UIDs are the same if, and only if, their texts are.
+// UIDs are equal exactly if their texts are.
 func TestUID(t *testing.T) {
 	if NewUID("") != (UID{}) {
 		t.Error("no text is not the zero UID")
@@ -29,7 +29,7 @@ func TestUID(t *testing.T) {
 	}
 }
 
-// Pods with the same named ports have one list between them, however many lists there are; others have their own.
+// Pods with the same named ports share one list, however many lists there are; others have their own.
 func TestPortsAreShared(t *testing.T) {
 	of := func(name string, number int32) []ContainerPort {
 		pod, _ := reducePod(&corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{

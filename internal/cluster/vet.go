@@ -6,25 +6,26 @@ import (
 	"slices"
 )
 
-// Vetter checks the addresses that Nodes claim in their status, which each kubelet writes for its own. Whoever has the credentials of one node may
-// write anything there, and is to get nothing of the traffic of others by it. It remembers the last snapshot, and is not safe for concurrent use.
+// Vetter checks the addresses in the status of Nodes, which each kubelet writes for its own. Whoever has the
+// credentials of one node may write anything there, and must not receive traffic of others by it. It keeps the last
+// snapshot, and is not safe for concurrent use.
 type Vetter struct {
 	// Self is the name of this node.
 	Self string
-	// Networks are those that nodes' addresses are in; empty: see believable.
+	// Networks are the networks of node addresses; empty: see believable.
 	Networks []netip.Prefix
 
 	nodes    []Node
 	services []*Service
-	// claimed are the addresses of nodes, and ranges those of their pods.
+	// claimed are the addresses of nodes, ranges the pod ranges of nodes.
 	claimed  map[netip.Addr]bool
 	ranges   nodeRanges
 	vetted   []Node
 	problems []ObjectProblem
 }
 
-// Vet gives a snapshot with the nodes' addresses that are theirs, and what is wrong with the others. The list of nodes is the same until
-// something in it changes.
+// Vet gives a snapshot with the valid addresses of nodes, and the problems of the others. The list of nodes is the
+// same until something in it changes.
 func (v *Vetter) Vet(s *Snapshot) (*Snapshot, []ObjectProblem) {
 	if v.vetted == nil || !Same(v.nodes, s.Nodes) || !Same(v.services, s.Services) {
 		if v.vetted == nil || !Same(v.nodes, s.Nodes) {
@@ -49,7 +50,7 @@ func (v *Vetter) vet(s *Snapshot) ([]Node, []ObjectProblem) {
 		nodes = []Node{}
 	}
 	var problems []ObjectProblem
-	before := map[bool]bool{} // of this node and family
+	before := map[bool]bool{} // by family, of this node
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		clear(before)
@@ -78,7 +79,7 @@ func (v *Vetter) vet(s *Snapshot) ([]Node, []ObjectProblem) {
 			}
 			at := slices.IndexFunc(all, isWrong)
 			if at < 0 {
-				return all // as nearly always
+				return all // the common case
 			}
 			return append(slices.Clone(all[:at]), slices.DeleteFunc(slices.Clone(all[at+1:]), isWrong)...)
 		}
@@ -99,7 +100,7 @@ func (v *Vetter) vet(s *Snapshot) ([]Node, []ObjectProblem) {
 	return nodes, problems
 }
 
-// serviceAddress says what an address is to a Service.
+// serviceAddress is the use of an address by a Service.
 type serviceAddress struct {
 	clusterIP bool
 	what      string
@@ -107,7 +108,7 @@ type serviceAddress struct {
 
 func (a serviceAddress) known() bool { return a.what != "" }
 
-// taken are those of the addresses of Nodes that Services have.
+// taken are the addresses of Nodes that Services have as well.
 func (v *Vetter) taken(s *Snapshot) map[netip.Addr]serviceAddress {
 	taken := map[netip.Addr]serviceAddress{}
 	for _, of := range s.Services {
@@ -125,7 +126,7 @@ func (v *Vetter) taken(s *Snapshot) map[netip.Addr]serviceAddress {
 	return taken
 }
 
-// claimed are the addresses that nodes claim.
+// claimed are the addresses of nodes.
 func claimed(nodes []Node) map[netip.Addr]bool {
 	claimed := make(map[netip.Addr]bool, len(nodes))
 	for i := range nodes {
@@ -164,7 +165,7 @@ func sortedRanges(nodes []Node) nodeRanges {
 	return all
 }
 
-// why says whose pods an address may be of; empty if it is in no range.
+// why names the pod range that an address is in; empty if there is none.
 func (r nodeRanges) why(a netip.Addr) string {
 	after, _ := slices.BinarySearchFunc(r, a, func(p struct {
 		netip.Prefix
@@ -181,7 +182,8 @@ func (r nodeRanges) why(a netip.Addr) string {
 	return ""
 }
 
-// notPublic are networks that are nobody's in the world (RFC 6890): private, shared, documentation, benchmarks, unique local.
+// notPublic are networks that are not routed on the internet (RFC 6890): private, shared, documentation, benchmarks,
+// unique local.
 var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("100.64.0.0/10"),
 	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
@@ -192,7 +194,7 @@ func isPublic(a netip.Addr) bool {
 	return !slices.ContainsFunc(notPublic, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// publicSelf says of each family (true: IPv4) whether the address by which this node itself is known is public.
+// publicSelf reports for each family (true: IPv4) whether this node's own address is public.
 func (v *Vetter) publicSelf(s *Snapshot) map[bool]bool {
 	public := map[bool]bool{}
 	own, _ := s.Node(v.Self)
@@ -204,12 +206,13 @@ func (v *Vetter) publicSelf(s *Snapshot) map[bool]bool {
 	return public
 }
 
-// believable says why an address cannot be a node's. Without Networks an address that somebody in the world may have is a node's only if it is
-// the first of its family, and this node's own is public as well. An ExternalIP is public mostly, and nobody is reached by it but this node.
+// believable says why an address cannot be a node's. Without Networks a public address is a node's only if it is the
+// first of its family and this node's own is public, too. An ExternalIP is usually public, and only this node uses
+// its own.
 func (v *Vetter) believable(a netip.Addr, first, external, publicSelf bool) string {
 	switch {
 	case a.IsLinkLocalUnicast() || a.IsLoopback() || a.IsMulticast() || a.IsUnspecified():
-		return "it is not an address by which others reach a node"
+		return "it is not an address at which others reach a node"
 	case external:
 	case len(v.Networks) > 0:
 		if !slices.ContainsFunc(v.Networks, func(p netip.Prefix) bool { return p.Contains(a) }) {

@@ -11,14 +11,14 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watch tells when something in a directory may have changed. It follows the directory by name: when
-// it is missing, replaced, or a symbolic link that is changed, the nearest parent tells.
+// watch notifies of possible changes in a directory. It follows the directory by name: if it is missing, replaced, or
+// a symbolic link that changes, the nearest parent notifies.
 type watch struct {
 	dir string
 	log *slog.Logger
-	// notify is nil where the kernel has no notification to give; then only the interval passes.
+	// notify is nil where the kernel does not provide notifications; then only the interval passes.
 	notify *fsnotify.Watcher
-	// followed has what each watched path was when it was added.
+	// followed has the state of each watched path when it was added.
 	followed map[string]os.FileInfo
 }
 
@@ -26,7 +26,7 @@ func newWatch(dir string, log *slog.Logger) *watch {
 	w := &watch{dir: dir, log: log, followed: map[string]os.FileInfo{}}
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		log.Warn("manifests are re-read now and then only, the kernel does not notify", "error", err)
+		log.Warn("manifests are re-read periodically only: the kernel does not provide notifications", "error", err)
 		return w
 	}
 	w.notify = notify
@@ -39,8 +39,8 @@ func (w *watch) close() {
 	}
 }
 
-// follow watches the directory and its parent, or the nearest parent that exists. To be called
-// before each reading, so that no change goes unseen.
+// follow watches the directory and its parent, or the nearest existing parent. Call it before each reading, so that
+// no change is missed.
 func (w *watch) follow() {
 	if w.notify == nil {
 		return
@@ -57,7 +57,7 @@ func (w *watch) follow() {
 	}
 	for path, was := range w.followed {
 		if now, wanted := want[path]; !wanted || !os.SameFile(was, now) {
-			_ = w.notify.Remove(path) // gone by itself if the directory is
+			_ = w.notify.Remove(path) // removed implicitly with the directory
 			delete(w.followed, path)
 		}
 	}
@@ -66,15 +66,15 @@ func (w *watch) follow() {
 			continue
 		}
 		if err := w.notify.Add(path); err != nil {
-			w.log.Warn("directory is re-read now and then only", "directory", path, "error", err)
+			w.log.Warn("directory is re-read periodically only", "directory", path, "error", err)
 			continue
 		}
 		w.followed[path] = info
 	}
 }
 
-// wait returns true when it is time to read again: after a change and a while without further ones, or
-// after the interval. It returns false when ctx ends.
+// wait returns true when it is time to read again: after a change and a quiet time, or after the interval. It returns
+// false when ctx ends.
 func (w *watch) wait(ctx context.Context, interval, quiet time.Duration) bool {
 	var events chan fsnotify.Event
 	var errs chan error
@@ -90,7 +90,7 @@ func (w *watch) wait(ctx context.Context, interval, quiet time.Duration) bool {
 			return false
 		case <-timer.C:
 			return true
-		case err := <-errs: // an overflow: something changed, unknown what
+		case err := <-errs: // an overflow: something changed
 			w.log.Debug("notification lost", "error", err)
 			return true
 		case event := <-events:
@@ -105,7 +105,7 @@ func (w *watch) wait(ctx context.Context, interval, quiet time.Duration) bool {
 	}
 }
 
-// concerns reports whether a changed path is in the directory, is it, or leads to it.
+// concerns reports whether a changed path is in the directory, is the directory, or leads to it.
 func (w *watch) concerns(path string) bool {
 	return path == w.dir || filepath.Dir(path) == w.dir || strings.HasPrefix(w.dir, path+string(filepath.Separator))
 }

@@ -1,5 +1,5 @@
-// Package flow turns what the datapath tells of sessions and drops into records with names, keeps the last of them, and
-// hands them to those who watch. It is pure: events and snapshots of the cluster go in.
+// Package flow gives the datapath's flow events names, keeps the last records, and streams them to followers. It is
+// pure: events and snapshots of the cluster go in.
 package flow
 
 import (
@@ -9,20 +9,21 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Kind is what an event tells.
+// Kind is the kind of an event.
 type Kind uint8
 
 // The kinds; they are enum flow_kind of bpf/types_policy.h.
 const (
-	// Opened is the beginning of a session: its first packet was allowed, and none of the other direction has come yet.
+	// Opened is the start of a connection: its first packet was allowed, and no reply has come yet.
 	Opened Kind = 0
-	// Answered is the first packet of the other direction.
+	// Answered is the first reply packet.
 	Answered Kind = 1
-	// Closed is the end of a session, with its totals: TCP has ended it, it has timed out, or was pushed out of the table.
+	// Closed is the end of a connection, with its totals: TCP closed it, it timed out, or it was evicted from the
+	// table.
 	Closed Kind = 2
-	// Dropped is a packet that was dropped, for whatever reason.
+	// Dropped is a dropped packet.
 	Dropped Kind = 3
-	// Revoked is the end of a session that is no longer allowed, with its totals.
+	// Revoked is the end of a connection that policy no longer allows, with its totals.
 	Revoked Kind = 4
 )
 
@@ -31,7 +32,7 @@ var Kinds = []Kind{Opened, Answered, Closed, Dropped, Revoked}
 
 var kindNames = [...]string{Opened: "opened", Answered: "answered", Closed: "closed", Dropped: "dropped", Revoked: "revoked"}
 
-// String gives the name that people and metrics see.
+// String gives the name for people and metrics.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -39,7 +40,7 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Verdict is what was decided about the packets of an event.
+// Verdict is the verdict on the packets of an event.
 type Verdict string
 
 // The verdicts.
@@ -48,7 +49,7 @@ const (
 	VerdictDropped Verdict = "dropped"
 )
 
-// Verdict gives what was decided about the packets that an event of this kind tells of.
+// Verdict gives the verdict on the packets of an event of this kind.
 func (k Kind) Verdict() Verdict {
 	if k == Dropped || k == Revoked {
 		return VerdictDropped
@@ -56,41 +57,41 @@ func (k Kind) Verdict() Verdict {
 	return VerdictAllowed
 }
 
-// Event is what the datapath tells, by addresses and numbers.
+// Event is an event of the datapath, with addresses and numbers.
 type Event struct {
-	// Time is when it happened; of the first event about a session, if that is Answered, when it was told of.
+	// Time is when it happened. If the first event of a connection is Answered, it is when that was reported.
 	Time time.Time
 	Kind Kind
-	// First says that no event has told of the session before.
+	// First says that this is the first event of the connection.
 	First bool
-	// Opened is when the session has begun, to the tick of the kernel's clock; zero of a drop.
+	// Opened is when the connection started, to the tick of the kernel's clock; zero for a drop.
 	Opened time.Time
-	// Protocol is an IP protocol number; 0, with zero addresses, if the packet could not be read.
+	// Protocol is an IP protocol number; 0, with zero addresses, if the packet was not parsed.
 	Protocol uint8
-	// TCPFlags are those of the packet that made the event, as in its header.
+	// TCPFlags are those of the packet that caused the event.
 	TCPFlags uint8
-	// Source opened the session, or sent the packet that was dropped. For ICMP echo, the port is its identifier.
+	// Source initiated the connection, or sent the dropped packet. For ICMP echo, the port is its identifier.
 	Source, Destination netip.AddrPort
-	// SourceIdentity and DestinationIdentity are IdentityUnknown also where nobody asked.
+	// SourceIdentity and DestinationIdentity are IdentityUnknown also where no policy needed them.
 	SourceIdentity, DestinationIdentity policy.Identity
-	// Packets and Bytes count those of the opener, at 0, and those of the answers. Of a drop they count, at 0, the packets of its
-	// kind since an event last told of them. Bytes are with the link-layer header.
+	// Packets and Bytes count the original direction at 0 and replies at 1. For a drop, 0 has the packets of its kind
+	// since the last reported event. Bytes include the link-layer header.
 	Packets, Bytes [2]uint64
-	// PushedOut says of a session that is Closed that nobody has seen its end: the table was full, and what was least used gave way. It may
-	// have gone on, as another session. The counts are those of when it was last looked at.
+	// PushedOut says that a Closed connection was evicted as the least recently used, because the table was full. It
+	// may have continued as another entry. The counts are the last ones read.
 	PushedOut bool
-	// Ingress and Egress are what has allowed a session; 0 where no policy had to.
+	// Ingress and Egress are the policies that allowed a connection; 0 where none applied.
 	Ingress, Egress policy.Policy
-	// Reason of a drop, with one sentence on what it says and what to look at.
+	// Reason of a drop, with one sentence on its meaning and what to look at.
 	Reason, Meaning string
-	// Program is the one that has seen the packet; empty where no packet has made the event: of sessions that were told of when the
-	// datapath was asked, that have timed out or were pushed out.
+	// Program saw the packet. It is empty where no packet caused the event: for connections that were reported on
+	// request, timed out or were evicted.
 	Program string
-	// Device is the index of the one where the program is, 0 if there is none.
+	// Device is the index of the program's device, 0 if there is none.
 	Device int
 }
 
-// Loss counts events that were not told, and never will be.
+// Loss counts events that were never reported.
 type Loss struct {
 	Kind Kind
 	// Why is a word for metrics, Meaning a sentence for people.

@@ -22,7 +22,7 @@ type Filter struct {
 	since         time.Time
 }
 
-// NewFilter reads a filter. Reasons are those that drops may have. The error names what cannot be understood.
+// NewFilter reads a filter. reasons are all drop reasons. The error names the invalid part.
 func NewFilter(f agentapi.FlowFilter, reasons []string) (Filter, error) {
 	out := Filter{verdict: Verdict(f.Verdict), port: f.Port, reason: f.Reason, since: f.Since}
 	if f.Verdict != "" && !slices.Contains(agentapi.FlowVerdicts, f.Verdict) {
@@ -67,7 +67,7 @@ func protocolNumber(text string) (uint8, error) {
 	return uint8(number), nil
 }
 
-// Chooses tells whether a record is wanted.
+// Chooses reports whether a record matches.
 func (f *Filter) Chooses(r *Record) bool {
 	return (f.verdict == "" || f.verdict == r.Kind.Verdict()) &&
 		(f.protocol == 0 || f.protocol == r.Protocol) &&
@@ -80,7 +80,7 @@ func (f *Filter) Chooses(r *Record) bool {
 			f.pod.chooses(netip.Addr{}, End{Owner: r.Device}))
 }
 
-// sender is the pod whose device a dropped packet came from, whatever address it had.
+// sender is the pod whose device a dropped packet came from, whatever its source address.
 func (r *Record) sender() *Owner {
 	if r.Kind == Dropped && r.Program == fromPod {
 		return r.Device
@@ -88,18 +88,18 @@ func (r *Record) sender() *Owner {
 	return nil
 }
 
-// fromPod is the program at what pods send.
+// fromPod is the program for packets from pods.
 const fromPod = "from_pod"
 
-// endFilter chooses among ends: by prefix, or by name.
+// endFilter selects ends by prefix or by name.
 type endFilter struct {
-	prefix netip.Prefix // invalid for one by name
-	// anyNamespace and anyName leave a part of the name out.
+	prefix netip.Prefix // invalid for a filter by name
+	// anyNamespace and anyName match any part of the name.
 	key                   cluster.Key
 	anyNamespace, anyName bool
 }
 
-// newEndFilter reads who is meant; nil if that can be nobody.
+// newEndFilter reads an end filter; nil if the text is invalid.
 func newEndFilter(text string) *endFilter {
 	if a, err := netip.ParseAddr(text); err == nil {
 		a = a.Unmap()

@@ -74,7 +74,7 @@ func TestFilterErrors(t *testing.T) {
 	}
 }
 
-// Kinds of protocols are read as they are written.
+// Protocols are parsed by name and by number.
 func TestProtocolNumbers(t *testing.T) {
 	for text, want := range map[string]cluster.Protocol{"": 0, "tcp": cluster.TCP, "icmpv6": cluster.ICMPv6, "132": cluster.SCTP} {
 		if got, err := protocolNumber(text); err != nil || cluster.Protocol(got) != want {

@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// ErrClosed says that there will be no more records.
+// ErrClosed says that there are no more records.
 var ErrClosed = errors.New("flows end: the agent stops")
 
-// Log keeps the last records. Memory is taken as they come. Its methods may be called from several goroutines, and none of
-// them waits for those who watch.
+// Log keeps the last records. It allocates memory as records come. Its methods are safe for concurrent use and never
+// wait for followers.
 type Log struct {
 	mu   sync.Mutex
 	size int
-	// ring has record n at n modulo size; those below next, as far as they are kept, are there.
+	// ring has record n at index n modulo size, for all kept records below next.
 	ring      []Record
 	next      uint64
 	closed    bool
 	followers map[*Follower]struct{}
 }
 
-// NewLog makes a log of this many records, at least one.
+// NewLog makes a log of size records, at least one.
 func NewLog(size int) *Log {
 	return &Log{size: max(size, 1), followers: map[*Follower]struct{}{}}
 }
 
-// Add adds records, of which the oldest ones give way.
+// Add adds records and evicts the oldest ones.
 func (l *Log) Add(records ...Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,22 +42,22 @@ func (l *Log) Add(records ...Record) {
 	l.wake()
 }
 
-// wake tells followers to look. It must be called with the lock.
+// wake notifies followers. The caller holds the lock.
 func (l *Log) wake() {
 	for f := range l.followers {
 		select {
 		case f.woken <- struct{}{}:
-		default: // it has not looked since the last time
+		default: // a notification is pending
 		}
 	}
 }
 
-// first is the number of the oldest record that is kept.
+// first is the number of the oldest kept record.
 func (l *Log) first() uint64 { return l.next - uint64(len(l.ring)) }
 
 func (l *Log) at(n uint64) *Record { return &l.ring[n%uint64(l.size)] }
 
-// Last gives the newest records that the filter chooses, the oldest of them first: all if n is 0.
+// Last gives the newest n records that match the filter, oldest first; all if n is 0.
 func (l *Log) Last(f Filter, n int) []Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +82,7 @@ func (l *Log) last(f Filter, n int) []Record {
 	return all
 }
 
-// Kept says how many records there are, and when the oldest was made.
+// Kept gives the number of records, and the time of the oldest.
 func (l *Log) Kept() (n int, oldest time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +92,7 @@ func (l *Log) Kept() (n int, oldest time.Time) {
 	return len(l.ring), l.at(l.first()).Time
 }
 
-// Close ends following: there will be no more records.
+// Close ends all followers: there are no more records.
 func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,11 +100,11 @@ func (l *Log) Close() {
 	l.wake()
 }
 
-// None of the past, for Follow.
+// None makes Follow give no past records.
 const None = -1
 
-// Follow gives the newest records that the filter chooses, as Last does, and a follower for those that come after them; with None only
-// that. The caller closes it.
+// Follow gives the newest matching records, as Last does, and a follower for later ones. With None it gives the
+// follower only. The caller closes it.
 func (l *Log) Follow(f Filter, n int) ([]Record, *Follower) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +116,8 @@ func (l *Log) Follow(f Filter, n int) ([]Record, *Follower) {
 	return l.last(f, n), follower
 }
 
-// Follower gives the records of a log as they come. A slow one loses what the log gives up meanwhile; nobody waits for it.
+// Follower gives the records of a log as they come. A slow follower loses records that the log evicts; nothing waits
+// for it.
 type Follower struct {
 	log    *Log
 	filter Filter
@@ -124,11 +125,11 @@ type Follower struct {
 	woken  chan struct{}
 }
 
-// batch is how many records a follower looks at with the log's lock held.
+// batch is how many records a follower checks while it holds the log's lock.
 const batch = 512
 
-// Next waits for records that the filter chooses. Missed is how many records were given up before the follower has looked at them.
-// Errors: ErrClosed when there will be no more, the context's when it has ended.
+// Next waits for matching records. missed is how many records were evicted before the follower saw them. Errors:
+// ErrClosed at the end of the log, the context's when it ends.
 func (f *Follower) Next(ctx context.Context) (records []Record, missed uint64, err error) {
 	for {
 		records, missed, more, closed := f.look()
@@ -148,7 +149,7 @@ func (f *Follower) Next(ctx context.Context) (records []Record, missed uint64, e
 	}
 }
 
-// look takes a batch of what has come.
+// look takes a batch of new records.
 func (f *Follower) look() (records []Record, missed uint64, more, closed bool) {
 	l := f.log
 	l.mu.Lock()
@@ -166,7 +167,7 @@ func (f *Follower) look() (records []Record, missed uint64, more, closed bool) {
 	return records, missed, f.next < l.next, l.closed
 }
 
-// Close gives the follower up.
+// Close ends the follower.
 func (f *Follower) Close() {
 	f.log.mu.Lock()
 	defer f.log.mu.Unlock()

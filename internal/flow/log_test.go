@@ -81,7 +81,7 @@ func TestFollow(t *testing.T) {
 	}
 	want(t, "what came", got, 4, 6)
 
-	// Those that nobody asks for are no reason to wake up, and those that come wake who waits.
+	// Records that do not match do not wake a follower; matching ones do.
 	l.Add(numbered(7, 1)...)
 	go l.Add(numbered(8, 1)...)
 	got, _, err = f.Next(ctx)
@@ -105,7 +105,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// Nobody waits for a slow follower, who is told how much it has missed.
+// Nothing waits for a slow follower, which learns how many records it missed.
 func TestFollowTooSlow(t *testing.T) {
 	l := NewLog(3)
 	_, f := l.Follow(Filter{}, None)
@@ -147,7 +147,7 @@ func TestFollowEnds(t *testing.T) {
 	}
 }
 
-// What reading costs: the datapath's events come as fast as connections do.
+// Reading must keep up with the datapath's events, which come as fast as connections do.
 func BenchmarkRecord(b *testing.B) {
 	n := NewNames("a")
 	n.Deliver(world())

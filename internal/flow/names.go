@@ -22,33 +22,33 @@ const (
 	OwnerService OwnerKind = "service"
 )
 
-// Owner is what has an address. It is never changed.
+// Owner is the owner of an address. It is immutable.
 type Owner struct {
 	Kind OwnerKind
 	cluster.Key
-	// Node is where a pod runs.
+	// Node is the node of a pod.
 	Node string
 }
 
-// Local is a pod of this node as its agent knows it: before the cluster tells of its addresses, and where nobody does.
+// Local is a pod of this node as its agent knows it: before the cluster reports its addresses, or without a cluster.
 type Local struct {
 	Pod       cluster.Key
 	Addresses []netip.Addr
-	// Device is the index of the host's end of its device.
+	// Device is the index of the host end of its device.
 	Device int
 }
 
-// How long the names of pods that are gone are kept, and how many at most: events about them come late, and people ask later still. Of pods
-// that are there, so many Owners are kept at most.
+// How long, and how many, names of deleted pods are kept: events about them arrive late, and queries later still. For
+// existing pods, at most this many Owners are kept.
 const (
 	keptGone    = 10 * time.Minute
 	keptGoneMax = 8192
 	keptNamed   = 8192
 )
 
-// port is where a Service answers or an endpoint listens: a key without pointers, for a large cluster has 150,000 of them.
+// port is a frontend or an endpoint. The key has no pointers, because a large cluster has 150,000 of them.
 type port struct {
-	address  [16]byte // zero for the port of every node
+	address  [16]byte // zero for a port of every node
 	number   uint16
 	protocol cluster.Protocol
 }
@@ -57,35 +57,37 @@ func portAt(address netip.Addr, number uint16, protocol cluster.Protocol) port {
 	return port{address.As16(), number, protocol}
 }
 
-// Names knows whose addresses and numbers are. What is new is handed over at once and taken in by the next Record, which looks only at
-// what has changed. Its methods may be called from several goroutines.
+// Names maps addresses and numbers to names. New state is handed over at once; the next Record takes it in and visits
+// only what changed. Its methods are safe for concurrent use.
 type Names struct {
 	snapshot atomic.Pointer[cluster.Snapshot]
 
 	mu      sync.Mutex
 	node    string
-	current *cluster.Snapshot // what has been taken in
-	// pods are those of the cluster by address, in a key without a pointer, and named the Owners of those that somebody has been told of.
+	current *cluster.Snapshot // the snapshot taken in last
+	// pods are the pods of the cluster by address, in a key without pointers. named are the Owners that have been
+	// used.
 	pods    map[[16]byte]*cluster.Pod
 	named   map[*cluster.Pod]*Owner
 	nodes   map[netip.Addr]*Owner
 	locals  map[netip.Addr]*Owner
 	devices map[int]*Owner
-	// own is this node with the addresses that it knows itself.
+	// own is this node with its local addresses.
 	own          *Owner
 	ownAddresses []netip.Addr
-	// frontends are Services by their addresses and ports, serviceAddresses by their addresses alone.
+	// frontends are Services by address and port, serviceAddresses by address alone.
 	frontends        map[port]*Owner
 	serviceAddresses map[netip.Addr]*Owner
-	// endpoints are the Services that have one. The lists are never changed, and shared by endpoints of one EndpointSlice.
+	// endpoints are the Services of each endpoint. The lists are immutable and shared by the endpoints of one
+	// EndpointSlice.
 	endpoints map[port]*[]cluster.Key
 	policies  map[policy.Policy]string
-	// kept are the names of pods that are gone, gone the same in the order in which they went.
+	// kept are the names of deleted pods; gone is the same in order of deletion.
 	kept map[netip.Addr]*Owner
 	gone []departed
 }
 
-// departed is an address whose pod is gone.
+// departed is an address whose pod was deleted.
 type departed struct {
 	address netip.Addr
 	owner   *Owner
@@ -109,10 +111,10 @@ func NewNames(node string) *Names {
 	}
 }
 
-// Deliver hands over a snapshot. It returns at once.
+// Deliver hands over a snapshot. It does not block.
 func (n *Names) Deliver(s *cluster.Snapshot) { n.snapshot.Store(s) }
 
-// SetLocals hands over the pods of this node.
+// SetLocals sets the pods of this node.
 func (n *Names) SetLocals(all []Local) {
 	locals, devices := make(map[netip.Addr]*Owner, len(all)), make(map[int]*Owner, len(all))
 	for _, l := range all {
@@ -132,15 +134,16 @@ func (n *Names) SetLocals(all []Local) {
 	n.locals, n.devices = locals, devices
 }
 
-// SetAddresses hands over the addresses of this node, sorted, which must not be changed any more: there may be more than its Node has.
+// SetAddresses sets the sorted addresses of this node, which may be more than its Node has. The slice must not change
+// afterwards.
 func (n *Names) SetAddresses(all []netip.Addr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.ownAddresses = all
 }
 
-// SetPolicies hands over the names of policies by their numbers. Those that are not there any more keep their names: numbers are
-// made of what they stand for.
+// SetPolicies sets the names of policies by number. Removed ones keep their names: a number is derived from its
+// policy.
 func (n *Names) SetPolicies(names map[policy.Policy]cluster.Key) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -154,7 +157,7 @@ func (n *Names) SetPolicies(names map[policy.Policy]cluster.Key) {
 	}
 }
 
-// Record gives an event its names.
+// Record adds names to an event.
 func (n *Names) Record(e Event) Record {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -177,7 +180,7 @@ func (n *Names) policy(number policy.Policy) string {
 	return name
 }
 
-// end says who is behind an address and a port.
+// end gives the owner of an address and a port.
 func (n *Names) end(at netip.AddrPort, protocol uint8) End {
 	a := at.Addr()
 	where := portAt(a, at.Port(), cluster.Protocol(protocol))
@@ -202,7 +205,7 @@ func (n *Names) end(at netip.AddrPort, protocol uint8) End {
 	return End{owner, n.servicesOf(where)}
 }
 
-// pod gives the pod that has an address, or the last one that had it.
+// pod gives the pod that has an address, or had it last.
 func (n *Names) pod(a netip.Addr) *Owner {
 	if owner := n.locals[a]; owner != nil {
 		return owner
@@ -213,7 +216,8 @@ func (n *Names) pod(a netip.Addr) *Owner {
 	return n.kept[a]
 }
 
-// ownerOf gives the Owner of a pod, the same each time that records are likely to have it: most pods are never asked for.
+// ownerOf gives the Owner of a pod, usually the same each time. Owners are made on demand, because most pods are
+// never looked up.
 func (n *Names) ownerOf(p *cluster.Pod) *Owner {
 	owner := n.named[p]
 	if owner == nil {
@@ -226,7 +230,7 @@ func (n *Names) ownerOf(p *cluster.Pod) *Owner {
 	return owner
 }
 
-// servicesOf gives the Services that have an endpoint.
+// servicesOf gives the Services of an endpoint.
 func (n *Names) servicesOf(where port) []cluster.Key {
 	if all := n.endpoints[where]; all != nil {
 		return *all
@@ -256,7 +260,7 @@ func (n *Names) update(now time.Time) {
 	n.current = s
 }
 
-// differ tells of what has gone from a list, and then of what has come. What has changed has gone and come.
+// differ reports removed objects, then added ones. A changed object is removed and added.
 func differ[T cluster.Object](old, now cluster.List[T], gone, come func(T)) {
 	var none T
 	var added []T
@@ -273,7 +277,7 @@ func differ[T cluster.Object](old, now cluster.List[T], gone, come func(T)) {
 	}
 }
 
-// own tells whether a pod's addresses are its own.
+// own reports whether a pod has addresses of its own.
 func own(p *cluster.Pod) bool { return !p.HostNetwork && !p.Ended }
 
 func (n *Names) addPod(p *cluster.Pod) {
@@ -295,13 +299,13 @@ func (n *Names) removePod(p *cluster.Pod, now time.Time) {
 	delete(n.named, p)
 }
 
-// depart lets a name stay for a while.
+// depart keeps the name of a deleted pod for a while.
 func (n *Names) depart(a netip.Addr, owner *Owner, now time.Time) {
 	n.kept[a] = owner
 	n.gone = append(n.gone, departed{a, owner, now})
 }
 
-// forget gives up the names that were kept long enough, unless the address has had another owner since.
+// forget drops names that were kept long enough, unless the address has another owner since.
 func (n *Names) forget(now time.Time) {
 	i := 0
 	for ; i < len(n.gone) && (len(n.gone)-i > keptGoneMax || now.Sub(n.gone[i].at) > keptGone); i++ {
@@ -312,7 +316,7 @@ func (n *Names) forget(now time.Time) {
 	n.gone = n.gone[i:]
 }
 
-// frontendsOf gives the addresses and ports at which a Service answers.
+// frontendsOf gives the addresses and ports of a Service.
 func frontendsOf(s *cluster.Service, each func(port)) {
 	for _, p := range s.Ports {
 		for _, a := range slices.Concat(s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs) {
@@ -373,7 +377,7 @@ func (n *Names) removeEndpoints(s *cluster.EndpointSlice) {
 	})
 }
 
-// changeEndpoints gives the endpoints of a slice other Services. Those that had one list have one afterwards.
+// changeEndpoints changes the Services of a slice's endpoints. Endpoints that shared one list share one afterwards.
 func (n *Names) changeEndpoints(s *cluster.EndpointSlice, change func([]cluster.Key) []cluster.Key) {
 	changed := map[*[]cluster.Key]*[]cluster.Key{}
 	endpointsOf(s, func(p port) {

@@ -16,7 +16,8 @@ func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
 func end(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
-// The cast: pods of two nodes, one of them in its node's network, a Service with a node port, and somebody outside.
+// The fixture: pods of two nodes, one of them in the host network, a Service with a node port, and an external
+// address.
 var (
 	cart = &cluster.Pod{Namespace: "shop", Name: "cart", Node: "a", Addresses: []netip.Addr{addr("10.1.1.2"), addr("fd00:1:1::2")}}
 	db   = &cluster.Pod{Namespace: "shop", Name: "db-0", Node: "b", Addresses: []netip.Addr{addr("10.1.2.2")}}
@@ -45,7 +46,7 @@ func world() *cluster.Snapshot {
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// who names an end as people see it, with its Services.
+// who formats an end as people see it, with its Services.
 func who(n *Names, at time.Time, e string, protocol cluster.Protocol) string {
 	r := n.Record(Event{Time: at, Destination: end(e), Protocol: uint8(protocol)})
 	f := r.Flow().Destination
@@ -56,11 +57,11 @@ func who(n *Names, at time.Time, e string, protocol cluster.Protocol) string {
 	return name
 }
 
-const nobody = " /@"
+const external = " /@"
 
 func TestNames(t *testing.T) {
 	n := NewNames("a")
-	if got := who(n, noon, "10.1.1.2:1", cluster.TCP); got != nobody {
+	if got := who(n, noon, "10.1.1.2:1", cluster.TCP); got != external {
 		t.Errorf("before there is a snapshot: %q", got)
 	}
 	n.Deliver(world())
@@ -74,17 +75,17 @@ func TestNames(t *testing.T) {
 		{"10.1.2.2:15432", cluster.TCP, "pod shop/db-0@b of shop/db"},
 		{"10.1.2.2:15432", cluster.UDP, "pod shop/db-0@b"},
 		{"10.1.2.2:1", cluster.TCP, "pod shop/db-0@b"},
-		{"172.30.0.2:80", cluster.TCP, "node /b@b"}, // and not the pod in its network
+		{"172.30.0.2:80", cluster.TCP, "node /b@b"}, // and not the pod in the host network
 		{"192.0.2.2:80", cluster.TCP, "node /b@b"},
 		{"172.30.0.1:30432", cluster.TCP, "node /a@a of shop/db"},
 		{"172.30.0.1:30432", cluster.UDP, "node /a@a"},
 		{"10.96.0.5:5432", cluster.TCP, "service shop/db@"},
 		{"10.96.0.5:9", cluster.UDP, "service shop/db@"}, // a port that it does not have
 		{"192.0.2.10:5432", cluster.TCP, "service shop/db@"},
-		{"192.0.2.10:9", cluster.TCP, nobody}, // a load balancer's address may be shared
-		{"10.1.2.9:80", cluster.TCP, nobody},  // what has ended has no address
-		{"203.0.113.7:443", cluster.TCP, nobody},
-		{"203.0.113.7:30432", cluster.TCP, nobody},
+		{"192.0.2.10:9", cluster.TCP, external}, // a load balancer's address may be shared
+		{"10.1.2.9:80", cluster.TCP, external},  // an ended pod has no address
+		{"203.0.113.7:443", cluster.TCP, external},
+		{"203.0.113.7:30432", cluster.TCP, external},
 	} {
 		if got := who(n, noon, c.end, c.protocol); got != c.want {
 			t.Errorf("%s %s is %q, expected %q", c.protocol, c.end, got, c.want)
@@ -92,7 +93,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Names follow the snapshots. Those of pods that are gone are kept for a while, unless somebody else gets the address.
+// Names follow the snapshots. Those of deleted pods are kept for a while, unless another pod gets the address.
 func TestNamesChange(t *testing.T) {
 	n := NewNames("a")
 	n.Deliver(world())
@@ -101,7 +102,7 @@ func TestNamesChange(t *testing.T) {
 	moved := *db
 	moved.Name, moved.Addresses = "another", cart.Addresses[:1] // its name comes before those that keep theirs
 	both := world()
-	both.Pods = cluster.ListOf(host, &moved, cart, over) // who had the address is still there
+	both.Pods = cluster.ListOf(host, &moved, cart, over) // the former owner of the address still exists
 	n.Deliver(both)
 	who(n, noon, "10.1.1.2:1", cluster.TCP)
 	s := world()
@@ -112,21 +113,21 @@ func TestNamesChange(t *testing.T) {
 	later := noon.Add(time.Minute)
 	for e, want := range map[string]string{
 		"10.1.1.2:80": "pod shop/another@b", "[fd00:1:1::2]:80": "pod shop/cart@a", "10.1.2.2:15432": "pod shop/db-0@b",
-		"10.96.0.5:5432": nobody, "172.30.0.1:30432": nobody, "172.30.0.2:30432": "node /b@b",
+		"10.96.0.5:5432": external, "172.30.0.1:30432": external, "172.30.0.2:30432": "node /b@b",
 	} {
 		if got := who(n, later, e, cluster.TCP); got != want {
 			t.Errorf("%s is %q, expected %q", e, got, want)
 		}
 	}
-	if got := who(n, later.Add(keptGone+time.Minute), "10.1.2.2:1", cluster.TCP); got != nobody {
+	if got := who(n, later.Add(keptGone+time.Minute), "10.1.2.2:1", cluster.TCP); got != external {
 		t.Errorf("long after it is gone: %q", got)
 	}
 	if got := who(n, later.Add(keptGone+time.Minute), "10.1.1.2:1", cluster.TCP); got != "pod shop/another@b" {
-		t.Errorf("who has got its address: %q", got)
+		t.Errorf("the new owner of its address: %q", got)
 	}
 }
 
-// No more names are kept than so many.
+// The number of kept names is bounded.
 func TestNamesAreBounded(t *testing.T) {
 	n := NewNames("a")
 	for i := range 3 * keptGoneMax {
@@ -139,7 +140,7 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
-// What an agent knows of its own pods comes before the cluster's word, and stays a while as well.
+// The agent knows its own pods before the cluster reports them, and keeps their names for a while.
 func TestNamesOfThisNode(t *testing.T) {
 	n := NewNames("a")
 	n.Deliver(world())
@@ -159,13 +160,13 @@ func TestNamesOfThisNode(t *testing.T) {
 	}
 }
 
-// The node has addresses that its Node does not name. Who has one of its own is not the node.
+// The node has addresses that its Node does not list. A pod with one of them takes precedence.
 func TestNamesOfThisNodesAddresses(t *testing.T) {
 	n := NewNames("a")
 	n.Deliver(world())
 	n.SetAddresses([]netip.Addr{addr("10.1.2.2"), addr("127.0.0.1"), addr("169.254.20.10"), addr("192.0.2.2")})
 	for e, want := range map[string]string{
-		"169.254.20.10:53": "node /a@a", "169.254.20.10:30432": "node /a@a of shop/db", "169.254.20.11:53": nobody,
+		"169.254.20.10:53": "node /a@a", "169.254.20.10:30432": "node /a@a of shop/db", "169.254.20.11:53": external,
 		"10.1.2.2:15432": "pod shop/db-0@b of shop/db", "192.0.2.2:80": "node /a@a", "172.30.0.1:80": "node /a@a",
 	} {
 		if got := who(n, noon, e, cluster.TCP); got != want {
@@ -208,7 +209,7 @@ func TestRecordFlow(t *testing.T) {
 	}
 }
 
-// The words are those of the API.
+// The constants equal those of the API.
 func TestWordsOfTheAPI(t *testing.T) {
 	var got []string
 	for _, k := range Kinds {
@@ -224,7 +225,8 @@ func TestWordsOfTheAPI(t *testing.T) {
 	}
 }
 
-// Endpoints of an EndpointSlice share the list of their Services, also where several Services have them, and lose one Service at a time.
+// Endpoints of an EndpointSlice share the list of their Services, also with several Services, and lose one Service at
+// a time.
 func TestEndpointsShareLists(t *testing.T) {
 	of := func(service string, addresses ...string) *cluster.EndpointSlice {
 		s := &cluster.EndpointSlice{Namespace: "shop", Name: service + "-1", Service: service, Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Number: 80}}}
@@ -239,8 +241,8 @@ func TestEndpointsShareLists(t *testing.T) {
 		n.Deliver(&cluster.Snapshot{EndpointSlices: cluster.ListOf(slices...)})
 		n.Record(Event{Time: noon})
 		for e, services := range want {
-			if got := who(n, noon, e+":80", cluster.TCP); got != nobody+services {
-				t.Errorf("%s: %s is %q, want %q", step, e, got, nobody+services)
+			if got := who(n, noon, e+":80", cluster.TCP); got != external+services {
+				t.Errorf("%s: %s is %q, want %q", step, e, got, external+services)
 			}
 		}
 		different := map[*[]cluster.Key]bool{}

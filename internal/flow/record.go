@@ -8,25 +8,25 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Record is an event with names. It is never changed.
+// Record is an event with names. It is immutable.
 type Record struct {
 	Event
 	From, To End
-	// EgressPolicy and IngressPolicy have allowed it; empty without one.
+	// EgressPolicy and IngressPolicy allowed it; empty if none applied.
 	EgressPolicy, IngressPolicy string
-	// Device is whose the device is; nil if it is no pod's.
+	// Device is the pod of the device; nil if it is not a pod's.
 	Device *Owner
 }
 
-// End is who is at one end.
+// End is one end of a flow.
 type End struct {
-	// Owner has the address; nil if nobody in the cluster has.
+	// Owner has the address; nil if it is external.
 	Owner *Owner
-	// Services have address and port as an endpoint.
+	// Services have the address and port as an endpoint.
 	Services []cluster.Key
 }
 
-// Flow gives the record as it is told to people and programs.
+// Flow gives the record in the form of the API.
 func (r *Record) Flow() agentapi.Flow {
 	f := agentapi.Flow{
 		Time: r.Time, Event: r.Kind.String(), Verdict: string(r.Kind.Verdict()), Protocol: protocolText(r.Protocol),
@@ -54,7 +54,7 @@ func (e End) flow(at netip.AddrPort, identity policy.Identity) agentapi.FlowEnd 
 	return out
 }
 
-// protocolText names an IP protocol; nothing for 0, which stands for a packet of no protocol that was read.
+// protocolText names an IP protocol; empty for 0, a packet that was not parsed.
 func protocolText(number uint8) string {
 	if number == 0 {
 		return ""

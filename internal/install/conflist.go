@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// cniVersion is the newest that all container runtimes in use know; the plugins know newer ones.
+// cniVersion is the newest that all container runtimes in use support; the plugins support newer ones.
 const cniVersion = "1.0.0"
 
 type conflist struct {
@@ -23,8 +23,8 @@ type plugin struct {
 	Capabilities map[string]bool `json:"capabilities"`
 }
 
-// renderConflist gives the network's configuration. The plugin is told of ports that pods want on the node (hostPort), which the
-// agent translates, or else portmap does, behind it.
+// renderConflist gives the CNI configuration. The runtime passes host ports (hostPort) to the plugin; the agent
+// translates them, or else portmap, the next plugin.
 func renderConflist(socket string, portMap bool) ([]byte, error) {
 	ports := map[string]bool{"portMappings": true}
 	plugins := []plugin{{Type: Plugin, AgentSocket: socket, Capabilities: ports}}
@@ -35,7 +35,7 @@ func renderConflist(socket string, portMap bool) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// before finds the configurations that the runtime takes instead of ours.
+// before finds the configurations that the runtime prefers to ours.
 func before(dir string) (problems []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -50,7 +50,7 @@ func before(dir string) (problems []string, err error) {
 	return problems, nil
 }
 
-// isConfiguration tells whether the runtime reads a file of this name (libcni reads these).
+// isConfiguration reports whether libcni reads a file of this name.
 func isConfiguration(name string) bool {
 	return slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name))
 }

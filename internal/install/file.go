@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unfinished begins the names of files that are being written. Runtimes take no such name for a configuration.
+// unfinished is the prefix of files that are being written. Runtimes ignore such names.
 const unfinished = ".beeline-unfinished-"
 
-// stamp tells one state of a file from another without reading it.
+// stamp identifies a state of a file without reading it.
 type stamp struct {
 	device, inode uint64
 	size          int64 // bytes
@@ -22,7 +22,7 @@ type stamp struct {
 	changed       time.Time
 }
 
-// stampOf does not follow a symbolic link: one in place of a file is not that file.
+// stampOf does not follow a symbolic link: a link in place of a file is not that file.
 func stampOf(name string) (stamp, error) {
 	var s unix.Stat_t
 	if err := unix.Lstat(name, &s); err != nil {
@@ -32,11 +32,11 @@ func stampOf(name string) (stamp, error) {
 	if err != nil {
 		return stamp{}, err
 	}
-	// The time of the last change to the inode: nobody can set it back.
+	// The ctime of the inode: it cannot be set back.
 	return stamp{s.Dev, s.Ino, s.Size, info.Mode(), time.Unix(s.Ctim.Unix())}, nil
 }
 
-// inPlace tells whether the file that is there is the artifact.
+// inPlace reports whether the existing file is the artifact.
 func (a artifact) inPlace(there stamp) (bool, error) {
 	if !there.mode.IsRegular() || there.mode.Perm() != a.mode {
 		return false, nil
@@ -54,7 +54,7 @@ func (a artifact) inPlace(there stamp) (bool, error) {
 	return equal(want, got)
 }
 
-// equal compares two streams to their ends, in blocks: programs have tens of megabytes, and pods wait meanwhile.
+// equal compares two streams in blocks: programs have tens of megabytes, and pods wait meanwhile.
 func equal(a, b io.Reader) (bool, error) {
 	const block = 1 << 16
 	left, right := make([]byte, block), make([]byte, block)
@@ -75,8 +75,8 @@ func equal(a, b io.Reader) (bool, error) {
 	}
 }
 
-// write puts the artifact in place by rename: whoever opens the file finds the old one or the new one, whole, also after
-// the machine has crashed. A plugin that is being executed goes on as it was.
+// write replaces the artifact by rename: readers see the old file or the new one, complete, also after a crash of the
+// machine. A running plugin is not affected.
 func (a artifact) write() (err error) {
 	dir := filepath.Dir(a.to)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -118,7 +118,7 @@ func removeUnfinished(dir string) error {
 	return err
 }
 
-// remove does nothing if there is no such file.
+// remove removes a file. A missing file is no error.
 func remove(name string) error {
 	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -1,5 +1,5 @@
-// Package install puts the plugin where the container runtime executes it and the network's configuration where the
-// runtime looks for networks, keeps both there, and removes them when the network is removed.
+// Package install installs the CNI plugin and the network's configuration where the container runtime looks for them,
+// keeps both there, and removes them on uninstall.
 package install
 
 import (
@@ -12,44 +12,44 @@ import (
 	"path/filepath"
 )
 
-// The names of what is installed. None belongs to another network, so that nothing of another one is replaced.
+// The names of the installed files. They are ours alone, so that no file of another network is replaced.
 const (
 	// Plugin is the CNI plugin.
 	Plugin = "beeline-cni"
-	// PortMap is the reference plugin portmap under a name of our own.
+	// PortMap is the reference plugin portmap under our name.
 	PortMap = "beeline-portmap"
-	// Command is the program that shows the network, for people at the node.
+	// Command is the command-line tool for administrators of the node.
 	Command = "beeline"
-	// Agent is the agent, which people at the node uninstall the network with.
+	// Agent is the agent; administrators of the node uninstall the network with it.
 	Agent = "beeline-agent"
-	// Conflist is the network's configuration. The runtime takes the file whose name sorts first.
+	// Conflist is the network's configuration. The runtime uses the file whose name sorts first.
 	Conflist = "10-beeline.conflist"
 )
 
-// Config says what to install. An empty directory means that what belongs there is not installed.
+// Config says what to install. Files for an empty directory are not installed.
 type Config struct {
-	// ConfDir is where the container runtime looks for networks, as this process sees it.
+	// ConfDir is where the container runtime looks for networks, in this mount namespace.
 	ConfDir string
-	// BinDir is where the container runtime looks for plugins, as this process sees it.
+	// BinDir is where the container runtime looks for plugins, in this mount namespace.
 	BinDir string
-	// CommandDir is where people at the node find Command and Agent.
+	// CommandDir is where to install Command and Agent.
 	CommandDir string
-	// From is the directory that the programs are copied from.
+	// From is the directory to copy the programs from.
 	From string
-	// Socket is the agent's, as the plugin sees it.
+	// Socket is the agent's socket, as the plugin sees it.
 	Socket string
-	// PortMap has portmap translate ports of the node (hostPort), in the host's stack. It is put beside the plugin in any case: pods from
-	// before may need it when they go.
+	// PortMap makes portmap translate host ports (hostPort), in the kernel stack. The plugin is installed in any
+	// case: existing pods may need it for DEL.
 	PortMap bool
 }
 
-// Installer installs and remembers what it found in place. It is not safe for concurrent use.
+// Installer installs files and remembers their verified state. It is not safe for concurrent use.
 type Installer struct {
 	config Config
 	log    *slog.Logger
-	// artifacts in the order in which they are written: a configuration never names a plugin that is not there.
+	// artifacts in the order of writing: a configuration never names a missing plugin.
 	artifacts []artifact
-	// verified has what each file was when its content was last found right.
+	// verified has the stamp of each file when its content was last verified.
 	verified map[string]stamp
 }
 
@@ -78,7 +78,7 @@ func New(config Config, log *slog.Logger) (*Installer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("render %s: %w", Conflist, err)
 		}
-		// Readable by root only, as the CIS Kubernetes Benchmark asks of these files (1.1.9).
+		// Readable by root only, as in the CIS Kubernetes Benchmark (1.1.9).
 		i.artifacts = append(i.artifacts, artifact{filepath.Join(config.ConfDir, Conflist), 0o600, func() (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(conflist)), nil
 		}})
@@ -86,13 +86,12 @@ func New(config Config, log *slog.Logger) (*Installer, error) {
 	return i, nil
 }
 
-// Sync installs what is missing or differs and leaves everything else as it is. To be called when the node can
-// carry pods, for the runtime gives it pods as soon as the configuration is there. The problems are those that
-// the node can do nothing about.
+// Sync installs what is missing or differs. Call it when the node can carry pods: the runtime starts pods as soon as
+// the configuration exists. problems are those that the node cannot solve.
 func (i *Installer) Sync() (problems []string, err error) {
 	for _, a := range i.artifacts {
 		if err := i.sync(a); err != nil {
-			// What comes later needs what comes before.
+			// Later artifacts need the earlier ones.
 			return nil, fmt.Errorf("install %s: %w", a.to, err)
 		}
 	}

@@ -90,7 +90,7 @@ func TestSyncInstalls(t *testing.T) {
 		installer(t, c).mustSync(t)
 		installed(t, c)
 
-		// The runtime's own reader understands it, and takes it for the network.
+		// The runtime's own reader parses it, and selects it.
 		files, err := libcni.ConfFiles(c.ConfDir, []string{".conf", ".conflist", ".json"})
 		if err != nil || len(files) != 1 {
 			t.Fatalf("files %v, error %v", files, err)
@@ -163,7 +163,7 @@ func TestSyncMendsAndLeavesAlone(t *testing.T) {
 	}
 }
 
-// A new version's plugin takes the place of the old one's by rename: one that is being executed goes on.
+// A new version's plugin replaces the old one by rename: a running one is not affected.
 func TestSyncReplacesByRename(t *testing.T) {
 	c := node(t)
 	installer(t, c).mustSync(t)
@@ -185,7 +185,7 @@ func TestSyncReplacesByRename(t *testing.T) {
 	}
 }
 
-// The configuration is not there without the plugins that it names, and nothing unfinished stays.
+// The configuration never exists without the plugins that it names, and no unfinished file remains.
 func TestConflistComesLast(t *testing.T) {
 	c := node(t)
 	if err := os.Remove(filepath.Join(c.From, PortMap)); err != nil {
@@ -202,7 +202,7 @@ func TestConflistComesLast(t *testing.T) {
 	}
 }
 
-func TestSyncTellsOfOtherNetworks(t *testing.T) {
+func TestSyncReportsOtherNetworks(t *testing.T) {
 	c := node(t)
 	for _, name := range []string{"00-other.conflist", "05-old.conf", "10-aaa.json", "10-zzz.conflist", "99-loopback.conf", "00-readme.txt", "00-old.conflist.bak"} {
 		write(t, filepath.Join(c.ConfDir, name), "{}", 0o644)
@@ -244,7 +244,7 @@ func TestWatch(t *testing.T) {
 		{"another network", func() error { return os.WriteFile(other, nil, 0o600) }},
 		{"no other network any more", func() error { return os.Remove(other) }},
 	} {
-		for quiet := false; !quiet; { // what was told before is not told of this change
+		for quiet := false; !quiet; { // earlier notifications are not about this change
 			select {
 			case <-changes:
 			case <-time.After(100 * time.Millisecond):
@@ -257,7 +257,7 @@ func TestWatch(t *testing.T) {
 		select {
 		case <-changes:
 		case <-time.After(30 * time.Second):
-			t.Errorf("%s: nobody was told", change.what)
+			t.Errorf("%s: no notification", change.what)
 		}
 	}
 }
@@ -297,7 +297,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// One file that cannot be removed does not keep the others.
+// One file that cannot be removed does not stop the removal of others.
 func TestRemoveGoesOn(t *testing.T) {
 	c := node(t)
 	installer(t, c).mustSync(t)

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remove removes what an Installer with this configuration has installed and returns the names of what it removed. The
-// configuration goes first: without it the runtime makes no more pods for a plugin that is about to go. What cannot be
-// removed does not keep the rest.
+// Remove removes what an Installer with this configuration has installed and returns the names of removed files. The
+// configuration goes first: without it the runtime starts no more pods. An error does not stop it.
 func Remove(config Config) (removed []string, err error) {
 	var files, dirs []string
 	file := func(dir, name string) {
@@ -41,7 +40,7 @@ func Remove(config Config) (removed []string, err error) {
 		errs = append(errs, removeUnfinished(dir))
 	}
 	if config.CommandDir != "" {
-		// The one directory that is nobody else's, unless somebody has put something there. A mount point stays as well.
+		// Only this directory is ours alone. It stays if it has other files, or is a mount point.
 		err := os.Remove(config.CommandDir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) {
 			errs = append(errs, fmt.Errorf("remove: %w", err))

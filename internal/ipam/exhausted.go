@@ -8,28 +8,28 @@ import (
 	"strings"
 )
 
-// namedNamespaces is how many namespaces an ExhaustedError names; the rest it counts.
+// namedNamespaces is how many namespaces an ExhaustedError names; it counts the others.
 const namedNamespaces = 3
 
-// NamespaceUse is how many addresses the pods of one namespace hold. Namespace is empty for containers
-// outside Kubernetes.
+// NamespaceUse is how many addresses the pods of a namespace hold. Namespace is empty for containers outside
+// Kubernetes.
 type NamespaceUse struct {
 	Namespace string
 	Used      int
 }
 
-// ExhaustedError says that a family has no free address left, and who has them.
+// ExhaustedError says that a family has no free address, and which namespaces have them.
 type ExhaustedError struct {
 	Prefixes []netip.Prefix
-	// Used is the number of addresses in use, which is all that the pool may hand out.
+	// Used is the number of addresses in use: all that the pool may allocate.
 	Used int
-	// Avoided is how many more there are that somebody else on the node has: see Pool.Avoid.
+	// Avoided is the number of addresses that others on the node have: see Pool.Avoid.
 	Avoided int
 	// By is sorted by use, most first, then by name.
 	By []NamespaceUse
 }
 
-// Error names the ranges, how many addresses are in use, and by which namespaces most of them.
+// Error names the ranges, the number of addresses in use, and the namespaces with most of them.
 func (e *ExhaustedError) Error() string {
 	var ranges, users []string
 	for _, prefix := range e.Prefixes {
@@ -50,7 +50,7 @@ func (e *ExhaustedError) Error() string {
 		users = append(users, fmt.Sprintf("%d by %d more", rest, others))
 	}
 	if e.Avoided > 0 {
-		users = append(users, fmt.Sprintf("and %d more belong to somebody else on this node, such as the devices of a former network", e.Avoided))
+		users = append(users, fmt.Sprintf("and %d more are in use outside of the pool, such as by devices of a former network", e.Avoided))
 	}
 	return fmt.Sprintf("no free address in %s: all %d are in use, %s",
 		strings.Join(ranges, " and "), e.Used, strings.Join(users, ", "))

@@ -1,5 +1,5 @@
-// Package ipam hands out the addresses of this node's pods. It is pure: what is in use is told to it
-// (Claim) when the agent starts, and nothing is written anywhere.
+// Package ipam allocates the addresses of this node's pods. It is pure: the agent reserves (Reserve) the addresses in
+// use when it starts, and nothing is written anywhere.
 package ipam
 
 import (
@@ -12,13 +12,13 @@ import (
 
 // Errors that callers branch on, beside *ExhaustedError.
 var (
-	// ErrNoRange: the pool has no prefix, the node has not been given one yet.
+	// ErrNoRange: the pool has no prefix yet.
 	ErrNoRange = errors.New("node has no pod address range")
-	// ErrHeld: the owner holds addresses already (Allocate), or somebody else holds this one (Claim).
+	// ErrHeld: the owner has addresses already (Allocate), or another owner has this one (Reserve).
 	ErrHeld = errors.New("held already")
 )
 
-// Owner is who holds addresses. ID identifies it; the rest is for messages.
+// Owner is the holder of addresses. ID identifies it; the rest is for messages.
 type Owner struct {
 	// ID is unique on the node: container id and interface name.
 	ID string
@@ -26,37 +26,35 @@ type Owner struct {
 	Namespace, Name string
 }
 
-// Allocation is one address and who holds it.
+// Allocation is an address and its owner.
 type Allocation struct {
 	Owner Owner
 	Addr  netip.Addr
 }
 
-// Usage is how much of one prefix is in use. Free is math.MaxInt64 where it is more than that.
+// Usage is how much of one prefix is in use. Free is at most math.MaxInt64.
 type Usage struct {
 	Prefix netip.Prefix
 	Used   int
 	Free   int64
 }
 
-// Pool is a set of address ranges and who holds which address. It is safe for concurrent use.
+// Pool is a set of address ranges and their allocations. It is safe for concurrent use.
 //
-// Within a range addresses are handed out in turn, and an address that was released comes last: a
-// connection or a neighbour entry of the pod that had it should not meet the next one. The last 65,536
-// releases are remembered for this; with more, or across a restart of the agent, the turn alone
-// keeps released addresses away for a while.
+// Addresses of a range are allocated in turn, released ones last: a new pod should not meet a connection or a
+// neighbour entry of the pod before. The last 65,536 releases are remembered for this. Beyond that, and after a
+// restart of the agent, the turn alone delays reuse.
 type Pool struct {
 	mu     sync.Mutex
 	ranges []*addrRange
-	// claims has every claim, those outside of all ranges too; held has the same by owner.
+	// claims has every allocation, also outside of all ranges; held has the same by owner.
 	claims map[netip.Addr]Owner
 	held   map[string][]netip.Addr
 	// avoided are the addresses of Avoid.
 	avoided []netip.Addr
 }
 
-// NewPool makes a pool of these prefixes, which may not overlap. None at all is fine: Allocate then
-// gives ErrNoRange.
+// NewPool makes a pool of prefixes, which must not overlap. Without any, Allocate gives ErrNoRange.
 func NewPool(prefixes []netip.Prefix) (*Pool, error) {
 	p := &Pool{claims: map[netip.Addr]Owner{}, held: map[string][]netip.Addr{}}
 	if _, err := p.SetPrefixes(prefixes); err != nil {
@@ -65,8 +63,8 @@ func NewPool(prefixes []netip.Prefix) (*Pool, error) {
 	return p, nil
 }
 
-// SetPrefixes changes the ranges. Claims stay, whatever the ranges are; those that no range covers are
-// returned, sorted by address, and never handed out again before they are released. On error nothing changes.
+// SetPrefixes changes the ranges. Allocations remain. Those outside of all ranges are returned, sorted by address,
+// and not allocated again after their release. On error nothing changes.
 func (p *Pool) SetPrefixes(prefixes []netip.Prefix) (outside []Allocation, err error) {
 	if err := validate(prefixes); err != nil {
 		return nil, err
@@ -92,8 +90,8 @@ func (p *Pool) SetPrefixes(prefixes []netip.Prefix) (outside []Allocation, err e
 	return p.outside(), nil
 }
 
-// Avoid has these addresses, and no others, never handed out: somebody who is not of the pool has them on this node, such as the network
-// that was there before. Claims are not touched.
+// Avoid sets the addresses that are never allocated, because something else on this node has them, such as a former
+// network. Allocations are not affected.
 func (p *Pool) Avoid(addrs []netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,8 +101,8 @@ func (p *Pool) Avoid(addrs []netip.Addr) {
 	}
 }
 
-// Allocate hands out one address of each family that the pool has, IPv4 first: all of them or none.
-// Errors: ErrNoRange, ErrHeld when the owner has addresses already, *ExhaustedError.
+// Allocate allocates one address of each family that the pool has, IPv4 first: all of them or none. Errors:
+// ErrNoRange, ErrHeld when the owner has addresses already, *ExhaustedError.
 func (p *Pool) Allocate(owner Owner) ([]netip.Addr, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,12 +131,11 @@ func (p *Pool) Allocate(owner Owner) ([]netip.Addr, error) {
 	return slices.Clone(addrs), nil
 }
 
-// Reserve records that owner holds addr, as the agent finds it when it starts. The address may lie
-// outside of all ranges (Outside lists it then). Claiming twice for the same owner is fine; ErrHeld
-// when somebody else has the address.
+// Reserve records that owner has addr, as the agent finds when it starts. The address may be outside of all ranges
+// (see Outside). Repeating it is no error; ErrHeld when another owner has the address.
 func (p *Pool) Reserve(owner Owner, addr netip.Addr) error {
 	if !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() {
-		return fmt.Errorf("claim %s for %s: not a pod address", addr, owner.ID)
+		return fmt.Errorf("reserve %s for %s: not a pod address", addr, owner.ID)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,13 +143,13 @@ func (p *Pool) Reserve(owner Owner, addr netip.Addr) error {
 		if holder.ID == owner.ID {
 			return nil
 		}
-		return fmt.Errorf("claim %s for %s: by %s %w", addr, owner.ID, holder.ID, ErrHeld)
+		return fmt.Errorf("reserve %s for %s: by %s %w", addr, owner.ID, holder.ID, ErrHeld)
 	}
 	p.hold(owner, addr)
 	return nil
 }
 
-// Release gives back everything the owner holds, and tells what that was. Releasing nothing is fine.
+// Release releases all addresses of the owner and returns them; there may be none.
 func (p *Pool) Release(ownerID string) []netip.Addr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +164,7 @@ func (p *Pool) Release(ownerID string) []netip.Addr {
 	return addrs
 }
 
-// Usage gives the use of each prefix, in the order they were set.
+// Usage gives the use of each prefix, in the order of SetPrefixes.
 func (p *Pool) Usage() []Usage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,7 +175,7 @@ func (p *Pool) Usage() []Usage {
 	return usage
 }
 
-// Outside lists the claims that no range covers, sorted by address.
+// Outside lists the allocations outside of all ranges, sorted by address.
 func (p *Pool) Outside() []Allocation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,8 +211,8 @@ func (p *Pool) rangesOf(family func(netip.Addr) bool) []*addrRange {
 	return ranges
 }
 
-// next gives an address of the first range that has one; it is not taken yet. Addresses that were not
-// released lately come first, in all ranges.
+// next gives a free address of the first range that has one, without allocating it. Recently released addresses come
+// last, over all ranges.
 func next(ranges []*addrRange) (netip.Addr, bool) {
 	for _, r := range ranges {
 		if addr, ok := r.fresh(); ok {

@@ -37,7 +37,7 @@ func parse(prefixes ...string) (parsed []netip.Prefix) {
 
 func owner(i int) Owner { return Owner{ID: fmt.Sprint("c", i), Namespace: "default"} }
 
-// take allocates for owner i and gives the addresses as text.
+// take allocates for owner i and formats the addresses.
 func take(t testing.TB, p *Pool, i int) string {
 	t.Helper()
 	addrs, err := p.Allocate(owner(i))
@@ -108,7 +108,7 @@ func TestReleasedAddressComesLast(t *testing.T) {
 			t.Errorf("allocation %d: got %s, want %s", i, got, want)
 		}
 	}
-	// After the turn has come round, a release just ahead of it still waits for the older one.
+	// After a full turn, a release just ahead still waits for the older one.
 	p.Release("c4")
 	p.Release("c2")
 	if got := take(t, p, 20); got != "10.1.0.4" {
@@ -182,7 +182,7 @@ func TestSetPrefixesKeepsClaims(t *testing.T) {
 	}
 	p.Release("c2")
 
-	// A wider range around the old one: what is still held must not be handed out.
+	// A wider range around the old one: held addresses must not be allocated.
 	if outside, err = p.SetPrefixes(parse("10.0.0.0/8")); err != nil || len(outside) != 0 {
 		t.Fatalf("got %v %v, want nothing outside", outside, err)
 	}
@@ -235,7 +235,7 @@ func TestExhaustedErrorSaysWho(t *testing.T) {
 	}
 }
 
-// TestRandomHistory compares the pool with the plainest model there is: a map.
+// TestRandomHistory compares the pool with the simplest model: a map.
 func TestRandomHistory(t *testing.T) {
 	for _, seed := range testenv.Seeds(t, 20) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -303,7 +303,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// FuzzPool feeds any prefix and any history: nothing panics, nothing is handed out twice or from outside.
+// FuzzPool tries any prefix and any history: no panic, nothing allocated twice or from outside.
 func FuzzPool(f *testing.F) {
 	f.Add("10.1.0.0/29", []byte{1, 2, 3, 0x81, 4})
 	f.Add("fd00::/126", []byte{1, 0x81, 2, 0x82})
@@ -341,7 +341,7 @@ func FuzzPool(f *testing.F) {
 	})
 }
 
-// What somebody else has is not handed out, is not free, and comes back when he has gone.
+// An avoided address is not allocated and not free; it returns when it is no longer avoided.
 func TestAvoid(t *testing.T) {
 	p := pool(t, "10.0.0.0/29") // six addresses
 	others := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("192.0.2.1")}
@@ -361,10 +361,10 @@ func TestAvoid(t *testing.T) {
 		t.Errorf("handed out are %v, want %s", got, want)
 	}
 	var full *ExhaustedError
-	if _, err := p.Allocate(Owner{ID: "late"}); !errors.As(err, &full) || full.Used != 4 || full.Avoided != 2 || !strings.Contains(err.Error(), "2 more belong to somebody else") {
+	if _, err := p.Allocate(Owner{ID: "late"}); !errors.As(err, &full) || full.Used != 4 || full.Avoided != 2 || !strings.Contains(err.Error(), "2 more are in use outside of the pool") {
 		t.Errorf("a fifth: %v", err)
 	}
-	// One that was released and belongs to somebody else meanwhile is skipped too; a range that comes anew avoids the same.
+	// A released address that is avoided since is skipped, too; a new range avoids the same.
 	p.Release("0")
 	p.Release("1")
 	p.Avoid(append(others, netip.MustParseAddr("10.0.0.2")))
@@ -372,7 +372,7 @@ func TestAvoid(t *testing.T) {
 		t.Errorf("%v, %v; want 10.0.0.4", a, err)
 	}
 	if _, err := p.Allocate(Owner{ID: "6"}); !errors.As(err, &full) {
-		t.Errorf("a released one that is somebody else's: %v", err)
+		t.Errorf("a released one that is avoided: %v", err)
 	}
 	p.Avoid(nil)
 	if u := p.Usage(); u[0].Free != 3 {

@@ -6,20 +6,20 @@ import (
 	"net/netip"
 )
 
-// rememberedReleases bounds how many released addresses a range keeps in order, and with it the memory.
+// rememberedReleases bounds how many released addresses a range keeps in order, and thereby its memory.
 const rememberedReleases = 1 << 16
 
-// addrRange is the state of one prefix. Handing out costs no enumeration of the prefix: fresh walks on
-// from the last address it gave, and only used and lately released addresses are kept.
+// addrRange is the state of one prefix. It never enumerates the prefix: fresh walks on from the last allocated
+// address, and only used and recently released addresses are kept.
 type addrRange struct {
 	prefix      netip.Prefix
 	first, last netip.Addr // the usable ones
-	cursor      netip.Addr // the address handed out last; before the first one, the prefix's own
+	cursor      netip.Addr // the address allocated last; before the first one, the prefix's own
 	used        map[netip.Addr]struct{}
-	// released has the addresses given back and not handed out since, oldest in front.
+	// released has the released addresses that are free, oldest in front.
 	released *list.List
 	place    map[netip.Addr]*list.Element
-	// avoided are not handed out: somebody else on the node has them. Those in use or released may be among them.
+	// avoided are not allocated: something else on the node has them. They may be in use or released.
 	avoided map[netip.Addr]struct{}
 }
 
@@ -50,12 +50,12 @@ func lastOf(prefix netip.Prefix) netip.Addr {
 	return addr
 }
 
-// has reports whether addr is one of the usable addresses.
+// has reports whether addr is usable.
 func (r *addrRange) has(addr netip.Addr) bool {
 	return r.prefix.Contains(addr) && addr.Compare(r.first) >= 0 && addr.Compare(r.last) <= 0
 }
 
-// capacity is the number of usable addresses, math.MaxInt64 if there are more.
+// capacity is the number of usable addresses, at most math.MaxInt64.
 func (r *addrRange) capacity() int64 {
 	bits := r.prefix.Addr().BitLen() - r.prefix.Bits()
 	if bits >= 63 {
@@ -75,7 +75,7 @@ func (r *addrRange) free() int64 {
 	return r.capacity() - int64(len(r.used)) - int64(r.withheld(false))
 }
 
-// avoid takes these of its addresses for somebody else's, and no others.
+// avoid sets the addresses to avoid to those of addrs in the range.
 func (r *addrRange) avoid(addrs []netip.Addr) {
 	r.avoided = map[netip.Addr]struct{}{}
 	for _, addr := range addrs {
@@ -85,7 +85,7 @@ func (r *addrRange) avoid(addrs []netip.Addr) {
 	}
 }
 
-// withheld is how many avoided addresses nobody of the pool's has; without those that were lately released if so asked.
+// withheld is the number of avoided addresses that are not in use; with onlyFresh without those recently released.
 func (r *addrRange) withheld(onlyFresh bool) (n int) {
 	for addr := range r.avoided {
 		_, used := r.used[addr]
@@ -97,7 +97,7 @@ func (r *addrRange) withheld(onlyFresh bool) (n int) {
 	return n
 }
 
-// fresh gives the next address in turn that is neither in use nor lately released, nor to be avoided.
+// fresh gives the next address in turn that is not in use, recently released or avoided.
 func (r *addrRange) fresh() (netip.Addr, bool) {
 	if int64(len(r.used)+r.released.Len()+r.withheld(true)) >= r.capacity() {
 		return netip.Addr{}, false
@@ -130,14 +130,14 @@ func (r *addrRange) oldestReleased() (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// take marks addr as in use and moves the turn to it; addresses of others are ignored.
+// take marks addr as in use and moves the turn to it; addresses outside of the range are ignored.
 func (r *addrRange) take(addr netip.Addr) {
 	if !r.has(addr) {
 		return
 	}
 	r.used[addr] = struct{}{}
 	if e, lately := r.place[addr]; lately {
-		r.forget(e) // its turn comes when nothing is fresh; the fresh ones keep theirs
+		r.forget(e) // the turn of fresh addresses is unchanged
 		return
 	}
 	r.cursor = addr

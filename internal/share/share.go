@@ -1,10 +1,10 @@
-// Package share divides a table among those who want entries of it, so that who wants most gives way first.
+// Package share divides the capacity of a table among its users, so that the largest demands are reduced first.
 package share
 
 import "slices"
 
-// Limit is the most that each of some users may have of capacity: the largest limit at which all of them together, each with what it wants
-// and no more than the limit, fit (max-min fairness). The result is never below 0; it is the largest wish where all fit.
+// Limit is the max-min fair share: the largest limit at which the sum of all demands, each capped at the limit, fits
+// the capacity. It is never below 0; where all demands fit, it is the largest one.
 func Limit(capacity int, wanted []int) int {
 	sorted := slices.Sorted(slices.Values(wanted))
 	left := max(capacity, 0)

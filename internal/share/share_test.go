@@ -9,11 +9,11 @@ func TestLimit(t *testing.T) {
 		wanted   []int
 		want     int
 	}{
-		{"nobody", 10, nil, 10},
+		{"no user", 10, nil, 10},
 		{"all fit", 10, []int{3, 7}, 7},
-		{"the greedy one gives way", 10, []int{2, 100, 3}, 5},
+		{"the largest demand is reduced", 10, []int{2, 100, 3}, 5},
 		{"two greedy ones share what the others leave", 10, []int{100, 2, 1000}, 4},
-		{"no room for one each", 2, []int{1, 1, 1}, 0},
+		{"less than one each", 2, []int{1, 1, 1}, 0},
 		{"nothing", 0, []int{5}, 0},
 		{"below nothing", -3, []int{5}, 0},
 	} {

@@ -42,7 +42,7 @@ func fullTable(b *testing.B) *Source {
 	return s
 }
 
-// BenchmarkPodMemory tells what one pod of many takes.
+// BenchmarkPodMemory measures the memory of one pod among many.
 func BenchmarkPodMemory(b *testing.B) {
 	for b.Loop() {
 		heap := func() uint64 {
@@ -59,7 +59,7 @@ func BenchmarkPodMemory(b *testing.B) {
 	}
 }
 
-// BenchmarkPodChange tells what it takes to reduce one changed pod among many and to make a new list.
+// BenchmarkPodChange measures reducing one changed pod among many and making a new list.
 func BenchmarkPodChange(b *testing.B) {
 	s := fullTable(b)
 	b.ReportAllocs()

@@ -1,4 +1,4 @@
-// Package apiserver reads the cluster from a Kubernetes API server and tells it about this node.
+// Package apiserver reads the cluster from a Kubernetes API server and reports this node's state to it.
 package apiserver
 
 import (
@@ -23,11 +23,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Config says where the API server is and who asks.
+// Config says where the API server is and how to authenticate.
 type Config struct {
 	// Kubeconfig is the path of a kubeconfig file; empty means the service account of the pod this runs in.
 	Kubeconfig string
-	// Server is the URL of the API server for that service account, or several with commas, see Servers; empty means what the pod was told.
+	// Server is the URL of the API server for that service account, or a comma-separated list (see Servers); empty
+	// means the pod's environment.
 	Server string
 	// NodeName is the metadata.name of this node's Node object.
 	NodeName string
@@ -35,14 +36,15 @@ type Config struct {
 	UserAgent string
 }
 
-// connection is what requests are made with. All API groups share one HTTP/2 connection.
+// connection holds the clients for all requests. All API groups share one HTTP/2 connection.
 type connection struct {
 	host    string
 	dialled *dialled
 	clients map[schema.GroupVersion]*rest.RESTClient
 }
 
-// scheme has the five groups that this package speaks of. A clientset has all groups, whose memory every node would pay for.
+// scheme has the five groups that this package uses. A clientset registers all groups, which costs memory on every
+// node.
 var scheme = newScheme()
 
 func newScheme() *runtime.Scheme {
@@ -61,7 +63,7 @@ var (
 	parameterCodec = runtime.NewParameterCodec(scheme)
 )
 
-// New makes the Source of an API server and the Reporter to it. Nothing is asked of the server yet.
+// New makes the Source of an API server and the Reporter to it. It sends no request.
 func New(config Config, log *slog.Logger) (*Source, *Reporter, error) {
 	restConfig, err := restConfig(config.Kubeconfig, config.Server)
 	if err != nil {
@@ -73,7 +75,7 @@ func New(config Config, log *slog.Logger) (*Source, *Reporter, error) {
 		return nil, nil, err
 	}
 	if config.Server != "" {
-		c.host = config.Server // there may be several
+		c.host = config.Server // may be a list
 		if err := c.dialled.expect(config.Server); err != nil {
 			return nil, nil, err
 		}
@@ -109,8 +111,8 @@ func restConfig(kubeconfig, server string) (*rest.Config, error) {
 	return config, nil
 }
 
-// accountConfig is for a pod's service account and an API server that is not where the pod was told: that may be the address of a Service
-// which nobody translates yet. The token is read again when it changes.
+// accountConfig makes a configuration from a pod's service account and an explicit API server URL. The URL in the
+// pod's environment may be a Service address that no proxy translates yet. The token is re-read when it changes.
 func accountConfig(account, server string) (*rest.Config, error) {
 	token, authority := filepath.Join(account, "token"), filepath.Join(account, "ca.crt")
 	for _, file := range []string{token, authority} {
@@ -130,7 +132,7 @@ func accountConfig(account, server string) (*rest.Config, error) {
 }
 
 func connect(config *rest.Config) (*connection, error) {
-	config.QPS = -1 // the few requests are watches; retries have their own pace
+	config.QPS = -1 // the few requests are watches; retries have their own backoff
 	config.NegotiatedSerializer = lean{codecs.WithoutConversion()}
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON

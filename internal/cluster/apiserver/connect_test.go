@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A pod's service account is used at the URL that was given, with the account's own authority.
+// A pod's service account is used with an explicit URL, and with the account's own CA.
 func TestServiceAccountAtAnotherServer(t *testing.T) {
 	var authorization string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CountNodes asks how many Nodes there are, by a list of one of them. It asks once.
+// CountNodes gives the number of Nodes. It lists one Node and reads the remaining count; it does not retry.
 func (s *Source) CountNodes(ctx context.Context) (int, error) {
 	var first corev1.NodeList
 	client := s.connection.clients[corev1.SchemeGroupVersion]

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// dialledKept bounds how many addresses of the API server are remembered, the newest: a name may stand for several, and for others later.
+// dialledKept bounds how many addresses of the API server are kept, newest first: a name may resolve to several, and
+// to others later.
 const dialledKept = 16
 
 // dialled are the addresses at which connections to the API server were tried.
@@ -25,7 +26,8 @@ type dialled struct {
 	all []netip.AddrPort
 }
 
-// expect notes the addresses that URLs of several servers have, before any of them is asked, and has none of them waited for long.
+// expect notes the addresses in a list of server URLs before the first request, and shortens the dial timeout of
+// each.
 func (d *dialled) expect(list string) error {
 	servers, err := Servers(list)
 	if err != nil {
@@ -42,7 +44,7 @@ func (d *dialled) expect(list string) error {
 	return nil
 }
 
-// newDialled begins with the address that a server's URL has, if it has one and not a name.
+// newDialled starts with the address in a server's URL, if the URL has an address and not a name.
 func newDialled(host string) *dialled {
 	d := &dialled{}
 	u, err := url.Parse(host)
@@ -60,8 +62,8 @@ func newDialled(host string) *dialled {
 	return d
 }
 
-// dial connects to the API server. Addresses are noted before anything is sent to them, and as the server's name stands for them, which is
-// not where sockets end up that reach it by the address of a Service.
+// dial connects to the API server. It notes each resolved address before it sends anything. A socket's peer address
+// would not do: for the address of a Service it is a backend.
 func (d *dialled) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: cmp.Or(d.timeout, 30*time.Second), KeepAlive: 30 * time.Second} // as client-go's
 	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Where the API server is has to be known before anything is sent there: nobody else may answer at that address.
+// The addresses of the API server are known before the first request, so that they are reserved for it.
 func TestAddressesAreKnownBeforeTheFirstRequest(t *testing.T) {
 	for host, want := range map[string]string{
 		"https://192.0.2.1:6443": "[192.0.2.1:6443]", "https://192.0.2.1": "[192.0.2.1:443]", "http://[2001:db8::1]:8080": "[[2001:db8::1]:8080]",
@@ -21,7 +21,7 @@ func TestAddressesAreKnownBeforeTheFirstRequest(t *testing.T) {
 	}
 }
 
-// A name's addresses are known once they are dialled, also those at which nobody answers.
+// The addresses of a name are known once they are dialled, also unreachable ones.
 func TestAddressesAreThoseDialled(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

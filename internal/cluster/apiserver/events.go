@@ -15,35 +15,36 @@ import (
 )
 
 const (
-	// Events come at most eventBurst at once and then one each eventInterval: who looks for what is wrong
-	// is not helped by more, nor is the API server.
+	// At most eventBurst Events are sent at once, then one per eventInterval: more would not help whoever
+	// investigates, nor the API server.
 	eventBurst    = 10
 	eventInterval = 30 * time.Second
-	// eventQueue is how many wait to be sent; more are dropped.
+	// eventQueue is how many Events may wait; further ones are dropped.
 	eventQueue = 50
-	// eventMemory is how long an Event is counted up instead of being made again, a little less than the API server keeps it by
-	// default. No more than eventsKept are remembered.
+	// eventMemory is how long a repeated Event increments the count of the first one. The API server keeps Events a
+	// little longer by default. At most eventsKept are remembered.
 	eventMemory = 50 * time.Minute
 	eventsKept  = 100
-	// eventAttempts bounds how often an Event is sent to a server that does not take it.
+	// eventAttempts bounds how often sending one Event is tried.
 	eventAttempts = 5
 )
 
-// events sends Events and counts up those that are sent again.
+// events sends Events and increments the count of repeated ones.
 //
-// The library's recorder does more of the same, but drags in the OpenAPI machinery for its patches: 2.5 MB of memory on each node.
+// The library's recorder does the same and more, but pulls in the OpenAPI machinery for its patches: 2.5 MB of memory
+// on each node.
 type events struct {
 	client *rest.RESTClient
 	source corev1.EventSource
 	log    *slog.Logger
-	// limit is for Events about this node, objectLimit for those about objects of others, who may have many that are wrong: they are not to
-	// push out what the node has to say of itself.
+	// limit is for Events about this node, objectLimit for Events about other objects. They are separate so that many
+	// wrong objects do not suppress Events about the node.
 	limit, objectLimit *rate.Limiter
 	queue              chan event
 	sent               map[event]*sentEvent // only run uses it
 }
 
-// event is what makes two Events the same.
+// event has the fields by which two Events are the same.
 type event struct {
 	about           corev1.ObjectReference
 	reason, message string
@@ -68,24 +69,24 @@ func newEvents(client *rest.RESTClient, nodeName string, log *slog.Logger) *even
 	}
 }
 
-// add has an Event sent, if not too many are waiting.
+// add queues an Event, unless the queue or the rate limit is exhausted.
 func (e *events) add(ev event) {
 	limit := e.objectLimit
 	if ev.about.Kind == "Node" && ev.about.Name == e.source.Host {
 		limit = e.limit
 	}
 	if !limit.Allow() {
-		e.log.Debug("event not sent, there are too many", "message", ev.message)
+		e.log.Debug("event dropped: rate limit", "message", ev.message)
 		return
 	}
 	select {
 	case e.queue <- ev:
 	default:
-		e.log.Debug("event not sent, too many are waiting", "message", ev.message)
+		e.log.Debug("event dropped: queue full", "message", ev.message)
 	}
 }
 
-// run sends Events until ctx ends. pause waits after so many failed attempts.
+// run sends Events until ctx ends. pause waits between failed attempts.
 func (e *events) run(ctx context.Context, pause func(ctx context.Context, failed int) bool) {
 	for {
 		select {
@@ -109,7 +110,7 @@ func (e *events) run(ctx context.Context, pause func(ctx context.Context, failed
 	}
 }
 
-// send makes an Event or counts it up.
+// send creates an Event, or increments the count of an earlier one.
 func (e *events) send(ctx context.Context, ev event, now time.Time) error {
 	if before := e.sent[ev]; before != nil && now.Sub(before.last) < eventMemory {
 		body := fmt.Sprintf(`{"count":%d,"lastTimestamp":%q}`, before.count+1, now.UTC().Format(time.RFC3339))
@@ -125,7 +126,7 @@ func (e *events) send(ctx context.Context, ev event, now time.Time) error {
 	}
 	namespace := ev.about.Namespace
 	if namespace == "" {
-		namespace = metav1.NamespaceDefault // where Events about objects without a namespace are looked for
+		namespace = metav1.NamespaceDefault // namespace of Events about cluster-scoped objects
 	}
 	at := metav1.NewTime(now)
 	made := &corev1.Event{
@@ -146,7 +147,7 @@ func (e *events) send(ctx context.Context, ev event, now time.Time) error {
 	return nil
 }
 
-// remember notes a new Event and forgets the oldest one if there are too many.
+// remember keeps a new Event and drops the oldest one beyond the limit.
 func (e *events) remember(ev event, as *sentEvent) {
 	if len(e.sent) >= eventsKept {
 		var oldest event

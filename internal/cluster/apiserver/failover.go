@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// dialTime bounds how long one of several API servers is waited for before the next one is asked.
+// dialTime bounds the wait for one of several API servers before the next one is tried.
 const dialTime = 5 * time.Second
 
-// Servers reads the URLs of API servers, with commas between them. They are of one cluster, and asked with a token: in the clear it would be
-// everybody's, so each is https.
+// Servers parses a comma-separated list of URLs of one cluster's API servers. Each must be https, because requests
+// carry a token.
 func Servers(list string) (all []*url.URL, err error) {
 	for text := range strings.SplitSeq(list, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))
@@ -22,21 +22,21 @@ func Servers(list string) (all []*url.URL, err error) {
 		case err != nil:
 			return nil, err
 		case u.Scheme == "http":
-			return nil, fmt.Errorf("%q: the service account's token and all that is read would go in the clear; it has to be https", text)
+			return nil, fmt.Errorf("%q: must be https: the service account's token would be sent unencrypted", text)
 		case u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
-			return nil, fmt.Errorf("%q is not a URL, as https://192.0.2.1:6443 is", text)
+			return nil, fmt.Errorf("%q is not a URL such as https://192.0.2.1:6443", text)
 		case strings.Trim(u.Path, "/") != "" && strings.Contains(list, ","):
-			return nil, fmt.Errorf("%q: of several URLs none can have a path", text)
+			return nil, fmt.Errorf("%q: a URL in a list must not have a path", text)
 		}
 		all = append(all, u)
 	}
 	return all, nil
 }
 
-// checkKubeconfig refuses a kubeconfig whose server is asked in the clear, unless that is on this machine.
+// checkKubeconfig rejects a kubeconfig with an unencrypted server URL, unless the server is on this machine.
 func checkKubeconfig(host string) error {
 	if !strings.Contains(host, "://") {
-		host = "http://" + host // which is what the library makes of it
+		host = "http://" + host // the library's default scheme
 	}
 	u, err := url.Parse(host)
 	if err != nil {
@@ -45,18 +45,18 @@ func checkKubeconfig(host string) error {
 	if ip := net.ParseIP(u.Hostname()); u.Scheme == "https" || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	return fmt.Errorf("server %q: credentials and all that is read would go in the clear; it has to be https", host)
+	return fmt.Errorf("server %q: must be https: credentials would be sent unencrypted", host)
 }
 
-// failover asks one of several servers: the same one until it gives no answer at all, then the next.
+// failover sends requests to one of several servers: the same one until it does not respond at all, then the next.
 type failover struct {
 	next    http.RoundTripper
 	servers []*url.URL
 	current atomic.Int64
 }
 
-// RoundTrip implements http.RoundTripper. A request that can be sent again is, once to each server; others fail, and so do watches that break:
-// who repeats them gets the server that is asked by then.
+// RoundTrip implements http.RoundTripper. A request that can be repeated is tried once on each server. Others fail,
+// as do broken watches: the caller repeats them on the then current server.
 func (f *failover) RoundTrip(r *http.Request) (*http.Response, error) {
 	var first error
 	for range f.servers {
@@ -76,7 +76,7 @@ func (f *failover) RoundTrip(r *http.Request) (*http.Response, error) {
 			return response, nil
 		}
 		if r.Context().Err() != nil {
-			return nil, err // the caller's end, and not the server's
+			return nil, err // the caller's context ended
 		}
 		f.current.CompareAndSwap(at, at+1)
 		if first == nil {

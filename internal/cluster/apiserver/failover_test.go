@@ -19,8 +19,8 @@ func TestServers(t *testing.T) {
 		"https://192.0.2.1:6443":                           "",
 		"https://192.0.2.1:6443/clusters/a":                "",
 		"https://192.0.2.1:6443, https://[2001:db8::1]":    "",
-		"http://192.0.2.1:6443":                            "in the clear",
-		"https://192.0.2.1:6443,http://192.0.2.2:6443":     "in the clear",
+		"http://192.0.2.1:6443":                            "unencrypted",
+		"https://192.0.2.1:6443,http://192.0.2.2:6443":     "unencrypted",
 		"192.0.2.1:6443":                                   "not a URL",
 		"":                                                 "not a URL",
 		"https://192.0.2.1:6443,":                          "not a URL",
@@ -32,7 +32,7 @@ func TestServers(t *testing.T) {
 		if bad == "" && (err != nil || len(all) != 1+strings.Count(list, ",")) || bad != "" && err == nil {
 			t.Errorf("%q gives %v, %v; want an error with %q", list, all, err, bad)
 		}
-		if bad == "in the clear" && !strings.Contains(err.Error(), bad) {
+		if bad == "unencrypted" && !strings.Contains(err.Error(), bad) {
 			t.Errorf("%q: %v", list, err)
 		}
 	}
@@ -45,7 +45,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// With several servers one that is gone is left for the next, also by requests that write, and the one that answers is kept.
+// With several servers, an unreachable one is left for the next, also by writes, and the reachable one is kept.
 func TestFailover(t *testing.T) {
 	var asked []string
 	start := func(name string) *httptest.Server {

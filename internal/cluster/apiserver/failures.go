@@ -10,12 +10,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// failures are the requests that fail at present, and since when.
+// failures are the requests that currently fail, and since when.
 type failures struct {
 	host string
-	// of has what the server refuses, by request: one for each resource.
+	// of has the errors that the server returned, by request: one for each resource.
 	of map[string]failure
-	// outage is set while the server gives no answer to any request.
+	// outage is set while no request gets a response.
 	outage  *failure
 	outages int
 }
@@ -25,7 +25,7 @@ type failure struct {
 	since time.Time
 }
 
-// note takes note of how a request went.
+// note records the result of a request.
 func (f *failures) note(request string, err error, now time.Time) {
 	if err != nil && !isAnswer(err) {
 		if f.outage == nil {
@@ -35,7 +35,7 @@ func (f *failures) note(request string, err error, now time.Time) {
 		f.outage.err = err
 		return
 	}
-	f.outage = nil // an error too is an answer
+	f.outage = nil // an error is a response, too
 	if err == nil {
 		delete(f.of, request)
 		return
@@ -47,23 +47,23 @@ func (f *failures) note(request string, err error, now time.Time) {
 	f.of[request] = failure{err, since}
 }
 
-// settled takes note that there is no need to make a request any more, whatever became of it.
-func (f *failures) settled(request string) { delete(f.of, request) }
+// clear forgets a request that is no longer needed.
+func (f *failures) clear(request string) { delete(f.of, request) }
 
-// unreachable tells whether the last request got no answer.
+// unreachable reports whether the last request got no response.
 func (f *failures) unreachable() bool { return f.outage != nil }
 
-// isAnswer tells an error that an API server sent from one of the way to it.
+// isAnswer distinguishes an error that the API server returned from a transport error.
 func isAnswer(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
 }
 
-// sentences word what fails.
+// sentences describes the current failures.
 func (f *failures) sentences() []string {
 	var all []string
 	if f.outage != nil {
-		all = append(all, fmt.Sprintf("the API server %s cannot be reached since %s: %v; the last state stays in force",
+		all = append(all, fmt.Sprintf("the API server %s cannot be reached since %s: %v; the last state remains active",
 			f.host, clock(f.outage.since), cause(f.outage.err)))
 	}
 	for _, request := range slices.Sorted(maps.Keys(f.of)) {
@@ -72,10 +72,10 @@ func (f *failures) sentences() []string {
 	return all
 }
 
-// clock gives a time to people.
+// clock formats a time for messages.
 func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
 
-// cause leaves the URL out, which differs from request to request.
+// cause strips the URL, which differs from request to request.
 func cause(err error) error {
 	var wrapped interface{ Unwrap() error }
 	if errors.As(err, &wrapped) {

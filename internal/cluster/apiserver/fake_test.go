@@ -24,15 +24,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// fakeServer is an API server as far as lists and watches go: with resource versions, pages, bookmarks, forgotten history, broken
-// connections and outages. It speaks protobuf only.
+// fakeServer is an API server with lists and watches: resource versions, pages, bookmarks, compacted history, broken
+// connections and outages. It supports protobuf only.
 type fakeServer struct {
 	t    *testing.T
 	http *httptest.Server
 
 	mu      sync.Mutex
 	version int
-	// objects and history by resource. History before compacted is forgotten.
+	// objects and history by resource. History before compacted is lost.
 	objects   map[string]map[string]runtime.Object
 	history   map[string][]fakeEvent
 	compacted int
@@ -72,7 +72,7 @@ func (f *fakeServer) connection() *connection {
 	return c
 }
 
-// do changes the server's state and tells the watches.
+// do changes the server's state and notifies the watches.
 func (f *fakeServer) do(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,7 +94,7 @@ func nameOf(o runtime.Object) (resource, key string, m metav1.Object) {
 	return resource, m.GetNamespace() + "/" + m.GetName(), m
 }
 
-// put makes objects, or changes them.
+// put creates or updates objects.
 func (f *fakeServer) put(objects ...runtime.Object) {
 	f.do(func() {
 		for _, o := range objects {
@@ -135,7 +135,7 @@ func (f *fakeServer) breakWatches() {
 	})
 }
 
-// setDown begins or ends an outage.
+// setDown starts or ends an outage.
 func (f *fakeServer) setDown(down bool) {
 	f.do(func() { f.down = down })
 	if down {
@@ -146,7 +146,7 @@ func (f *fakeServer) setDown(down bool) {
 // forget compacts the history.
 func (f *fakeServer) forget() { f.do(func() { f.version++; f.compacted = f.version }) }
 
-// count tells how many requests began with a text such as "WATCH pods".
+// count gives the number of requests that begin with a text such as "WATCH pods".
 func (f *fakeServer) count(prefix string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -241,7 +241,7 @@ func (f *fakeServer) list(w http.ResponseWriter, r *http.Request, gv schema.Grou
 	if limit > 0 && len(all) > limit {
 		all = all[:limit]
 		m.SetContinue(strconv.Itoa(from + limit))
-		if r.URL.Query().Get("labelSelector") == "" { // the real one does not count what it would have to select
+		if r.URL.Query().Get("labelSelector") == "" { // the real one does not count with a selector
 			rest := int64(len(f.sorted(name)) - from - limit)
 			m.SetRemainingItemCount(&rest)
 		}
@@ -258,7 +258,7 @@ func (f *fakeServer) watch(w http.ResponseWriter, r *http.Request, gv schema.Gro
 	initial := query.Get("sendInitialEvents") == "true"
 	f.mu.Lock()
 	switch {
-	case f.down: // since serve looked
+	case f.down: // since serve checked
 		f.mu.Unlock()
 		panic(http.ErrAbortHandler)
 	case initial && f.old:
@@ -316,7 +316,7 @@ func (f *fakeServer) watch(w http.ResponseWriter, r *http.Request, gv schema.Gro
 	}
 }
 
-// exampleOf is resource where a variable has that name.
+// exampleOf is resource, where a variable has that name.
 type exampleOf = resource
 
 // writeFrame writes one event of a watch.
@@ -330,7 +330,7 @@ func writeFrame(w io.Writer, gv schema.GroupVersion, e fakeEvent) {
 	_, _ = info.StreamSerializer.Framer.NewFrameWriter(w).Write(frame.Bytes())
 }
 
-// patchNode does what a strategic merge patch of a condition does, and a merge patch of taints.
+// patchNode applies a strategic merge patch of a condition, or a merge patch of taints.
 func (f *fakeServer) patchNode(w http.ResponseWriter, r *http.Request, name string) {
 	body, _ := io.ReadAll(r.Body)
 	var patch struct {

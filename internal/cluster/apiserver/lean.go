@@ -10,10 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// What a watch tells of an object is mostly what nobody here asks for: who manages which field, settings of containers, their states, images of nodes. It is left
-// out before the object is made of the message, and the message is not copied for it: that is most of what watches cost.
+// Most of a watch event is of no use here: managed fields, container settings and states, images. The decoder drops
+// these fields from the message, without copying it, before it makes the object. Decoding dominates the cost of
+// watches.
 
-// parts are the fields of a message that are kept, by their numbers in the API's generated.proto; nil is all of a field.
+// parts are the fields of a message to keep, by their numbers in generated.proto; nil keeps all of a field.
 type parts map[protowire.Number]parts
 
 var (
@@ -34,10 +35,10 @@ var (
 	}
 )
 
-// lean are serializers of which the one for protobuf leaves such parts out of objects that come one by one.
+// lean wraps serializers; its protobuf serializer drops unneeded parts of single objects.
 type lean struct{ runtime.NegotiatedSerializer }
 
-// SupportedMediaTypes gives them.
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
 func (l lean) SupportedMediaTypes() []runtime.SerializerInfo {
 	all := slices.Clone(l.NegotiatedSerializer.SupportedMediaTypes())
 	for i := range all {
@@ -50,13 +51,13 @@ func (l lean) SupportedMediaTypes() []runtime.SerializerInfo {
 
 type leanSerializer struct{ runtime.Serializer }
 
-// unmarshaler is an object that protobuf knows.
+// unmarshaler is an object with a protobuf encoding.
 type unmarshaler interface {
 	runtime.Object
 	Unmarshal(data []byte) error
 }
 
-// Decode makes an object. Whatever is not of the kinds above, or not as expected, the usual serializer decodes.
+// Decode makes an object. Other kinds, and unexpected encodings, go to the usual serializer.
 func (s leanSerializer) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if into == nil {
 		if kind, raw, ok := openEnvelope(data); ok {
@@ -68,7 +69,7 @@ func (s leanSerializer) Decode(data []byte, defaults *schema.GroupVersionKind, i
 	return s.Serializer.Decode(data, defaults, into)
 }
 
-// newObject makes an empty object of a kind that is watched; nil if it is another.
+// newObject makes an empty object of a watched kind; nil for another kind.
 func newObject(kind schema.GroupVersionKind) unmarshaler {
 	if partsOf[kind.Kind] == nil || !slices.ContainsFunc(resources, func(r resource) bool { return r.group == kind.GroupVersion() }) {
 		return nil
@@ -85,15 +86,15 @@ var leanMessages = sync.Pool{New: func() any { return new([]byte) }}
 
 func decodeLean(object unmarshaler, raw []byte, keep parts) error {
 	message := leanMessages.Get().(*[]byte)
-	defer leanMessages.Put(message) // an object has nothing of the message that it is made of
+	defer leanMessages.Put(message) // an object does not reference the message that it was decoded from
 	kept, ok := appendParts((*message)[:0], raw, keep)
 	if *message = kept; !ok {
-		return object.Unmarshal(raw) // which says what is wrong
+		return object.Unmarshal(raw) // for its error
 	}
 	return object.Unmarshal(kept)
 }
 
-// appendParts appends the fields of a message that are kept. It returns false for what is no message.
+// appendParts appends the kept fields of a message. It returns false for an invalid message.
 func appendParts(to, message []byte, keep parts) ([]byte, bool) {
 	for len(message) > 0 {
 		number, kind, tag := protowire.ConsumeTag(message)
@@ -124,7 +125,7 @@ func appendParts(to, message []byte, keep parts) ([]byte, bool) {
 	return to, true
 }
 
-// insertLength puts the length of what is behind a place there.
+// insertLength inserts the length of everything behind an offset at that offset.
 func insertLength(message []byte, at int) []byte {
 	length := len(message) - at
 	size := protowire.SizeVarint(uint64(length))
@@ -134,7 +135,7 @@ func insertLength(message []byte, at int) []byte {
 	return message
 }
 
-// openEnvelope reads what the API server puts an object into (runtime.Unknown): its kind and its message.
+// openEnvelope reads runtime.Unknown, the API server's envelope of an object: its kind and its message.
 func openEnvelope(data []byte) (kind schema.GroupVersionKind, raw []byte, ok bool) {
 	data, ok = bytes.CutPrefix(data, []byte("k8s\x00"))
 	for ok && len(data) > 0 {

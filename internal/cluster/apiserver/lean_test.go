@@ -61,7 +61,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// full are objects of all kinds that say all that there is to say, and nothing wrong of what is kept.
+// full are objects of all kinds with all fields set, and valid in what is kept.
 func full() []runtime.Object {
 	node, namespace, pod, service, slice, policy := &corev1.Node{}, &corev1.Namespace{}, &corev1.Pod{}, &corev1.Service{}, &discoveryv1.EndpointSlice{}, &networkingv1.NetworkPolicy{}
 	all := []runtime.Object{node, namespace, pod, service, slice, policy}
@@ -97,7 +97,7 @@ func full() []runtime.Object {
 	return all
 }
 
-// message is what an API server sends of an object.
+// message is the encoding of an object by an API server.
 func message(t testing.TB, o runtime.Object) []byte {
 	t.Helper()
 	kinds, _, err := scheme.ObjectKinds(o)
@@ -131,7 +131,7 @@ func serializers(t testing.TB) (usual, lesser runtime.Decoder) {
 	return nil, nil
 }
 
-// What is left out of messages is nothing that anybody goes by.
+// The dropped parts of messages make no difference.
 func TestLean(t *testing.T) {
 	usual, lean := serializers(t)
 	source := newSource(&connection{}, "a", nil)
@@ -164,7 +164,7 @@ func TestLean(t *testing.T) {
 	}
 }
 
-// What is not of a watched kind, or broken, is what it is without.
+// Messages of other kinds, or broken ones, decode as without lean.
 func TestLeanLeavesTheRest(t *testing.T) {
 	usual, lean := serializers(t)
 	pod := message(t, realisticPod(1))

@@ -6,37 +6,38 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// nodes is the section of Nodes, which may contradict each other, and of this node's own Node, of which more is kept.
+// nodes is the section of Nodes, which may conflict with each other. It keeps more of this node's own Node.
 type nodes struct {
 	self   string
 	all    cluster.NodeSet
 	listed bool
 	own    *ownNode
 
-	settled    bool
+	resolved   bool
 	list       []cluster.Node
 	wrong      []cluster.NodeProblem
 	incomplete bool
 }
 
-// ownNode is what the Reporter needs to know of this node's object.
+// ownNode is what the Reporter needs of this node's object.
 type ownNode struct {
-	// condition is what the object says of the network; empty fields if it says nothing.
+	// condition is the NetworkUnavailable condition of the object; empty if there is none.
 	condition Condition
-	// taints are all that the object has, at this version of it.
+	// taints are all taints of the object at this version.
 	taints  []corev1.Taint
 	version string
 }
 
 // Condition is a node condition NetworkUnavailable.
 type Condition struct {
-	// Status is "True" while the node cannot have pods with a network, "False" when it can; empty if nobody has said.
+	// Status is "True" while the node has no network for pods, "False" when it has; empty if the condition is
+	// missing.
 	Status string
 	// Reason is one word in CamelCase, Message a sentence.
 	Reason, Message string
 }
 
-// readOwn picks what is kept of this node's object only.
+// readOwn reads the fields that are kept of this node's own object only.
 func readOwn(n *corev1.Node) *ownNode {
 	own := &ownNode{taints: n.Spec.Taints, version: n.ResourceVersion}
 	for _, c := range n.Status.Conditions {
@@ -53,7 +54,7 @@ func (n *nodes) set(item *item) bool {
 	}
 	node, _ := item.reduced.(*cluster.NodeObject)
 	changed := n.all.Set(item.key.Name, node, item.err, !n.listed)
-	n.settled = n.settled && !changed
+	n.resolved = n.resolved && !changed
 	return changed
 }
 
@@ -62,7 +63,7 @@ func (n *nodes) remove(key cluster.Key) bool {
 		n.own = nil
 	}
 	changed := n.all.Delete(key.Name)
-	n.settled = n.settled && !changed
+	n.resolved = n.resolved && !changed
 	return changed
 }
 
@@ -82,20 +83,20 @@ func (n *nodes) replace(items []*item) bool {
 	return changed
 }
 
-// settle gives the nodes in force: the same slice until something changes.
-func (n *nodes) settle() (list []cluster.Node, incomplete bool) {
-	if !n.settled {
-		list, wrong, incomplete := n.all.Settle()
+// resolve gives the resolved nodes: the same slice until something changes.
+func (n *nodes) resolve() (list []cluster.Node, incomplete bool) {
+	if !n.resolved {
+		list, wrong, incomplete := n.all.Resolve()
 		if n.list == nil || !cluster.EqualNodes(list, n.list) {
 			n.list = list
 		}
-		n.wrong, n.incomplete, n.settled = wrong, incomplete, true
+		n.wrong, n.incomplete, n.resolved = wrong, incomplete, true
 	}
 	return n.list, n.incomplete
 }
 
 func (n *nodes) problems() []wrongObject {
-	n.settle()
+	n.resolve()
 	var all []wrongObject
 	for _, p := range n.wrong {
 		all = append(all, wrongObject{key: cluster.Key{Name: p.Node}, uid: p.Node, text: p.Text, stays: p.Wrong})

@@ -19,11 +19,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// patchInterval is the least time between two patches of the condition, should somebody else write it as well.
+// patchInterval is the least time between two patches of the condition, in case another client writes it as well.
 const patchInterval = 2 * time.Second
 
-// Reporter tells the API server about this node: in the condition NetworkUnavailable of its Node and a taint, and in Events. It makes no
-// request while there is nothing new to tell.
+// Reporter reports this node's state to the API server: the condition NetworkUnavailable of its Node, a taint, and
+// Events. It sends nothing while nothing changes.
 type Reporter struct {
 	connection *connection
 	client     *rest.RESTClient
@@ -34,9 +34,9 @@ type Reporter struct {
 
 	events *events
 
-	wake chan struct{} // room for one: wanted is another
+	wake chan struct{} // capacity 1: wanted has changed
 	mu   sync.Mutex
-	// wanted is the condition that the node is to have; nil until something is known.
+	// wanted is the desired condition; nil until Available is called.
 	wanted *Condition
 }
 
@@ -54,8 +54,8 @@ func newReporter(c *connection, nodeName string, source *Source, log *slog.Logge
 	}
 }
 
-// Available says whether pods of this node can have a network, with a reason of one word in CamelCase and a
-// sentence. Run tells it to the server.
+// Available sets whether pods of this node can have a network, with a CamelCase reason and a sentence. Run reports it
+// to the server.
 func (r *Reporter) Available(available bool, reason, message string) {
 	status := corev1.ConditionTrue
 	if available {
@@ -67,30 +67,30 @@ func (r *Reporter) Available(available bool, reason, message string) {
 	wake(r.wake)
 }
 
-// NodeEvent makes an Event on this node that warns of something.
+// NodeEvent sends a warning Event about this node.
 func (r *Reporter) NodeEvent(reason, message string) {
-	// The UID is the name, as in the kubelet's Events: `kubectl describe node` looks for that.
+	// The UID is the name, as in the kubelet's Events; `kubectl describe node` looks for that.
 	r.events.add(event{corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: r.nodeName, UID: types.UID(r.nodeName)}, reason, message})
 }
 
-// PodEvent makes an Event on a pod that warns of something.
+// PodEvent sends a warning Event about a pod.
 func (r *Reporter) PodEvent(namespace, name, uid, reason, message string) {
 	r.events.add(event{corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: namespace, Name: name, UID: types.UID(uid)}, reason, message})
 }
 
-// PolicyEvent makes an Event on a NetworkPolicy that warns of something.
+// PolicyEvent sends a warning Event about a NetworkPolicy.
 func (r *Reporter) PolicyEvent(namespace, name, uid, reason, message string) {
 	r.events.add(event{corev1.ObjectReference{
 		Kind: "NetworkPolicy", APIVersion: networkingv1.SchemeGroupVersion.String(), Namespace: namespace, Name: name, UID: types.UID(uid),
 	}, reason, message})
 }
 
-// groupVersions are those of the kinds that Events may be about.
+// groupVersions are those of the kinds that Events are about.
 var groupVersions = map[cluster.Kind]string{
 	cluster.KindEndpointSlice: discoveryv1.SchemeGroupVersion.String(), cluster.KindNetworkPolicy: networkingv1.SchemeGroupVersion.String(),
 }
 
-// ObjectEvent makes an Event on an object of any kind that warns of something.
+// ObjectEvent sends a warning Event about an object of any kind.
 func (r *Reporter) ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, message string) {
 	version := groupVersions[kind]
 	if version == "" {
@@ -99,13 +99,13 @@ func (r *Reporter) ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, 
 	r.events.add(event{corev1.ObjectReference{Kind: string(kind), APIVersion: version, Namespace: namespace, Name: name, UID: types.UID(uid)}, reason, message})
 }
 
-// Run tells the server what Available and the Events say, until ctx ends. What the server does not take is tried again.
+// Run reports to the server until ctx ends. It retries what fails.
 func (r *Reporter) Run(ctx context.Context) error {
 	var events sync.WaitGroup
 	defer events.Wait()
 	events.Go(func() { r.events.run(ctx, r.source.pause) })
 	for failed := 0; ; {
-		if err := r.settle(ctx); err != nil && ctx.Err() == nil {
+		if err := r.sync(ctx); err != nil && ctx.Err() == nil {
 			r.source.answered(requestPatch, err)
 			if !r.source.pause(ctx, failed) {
 				return nil
@@ -114,8 +114,8 @@ func (r *Reporter) Run(ctx context.Context) error {
 			continue
 		}
 		if failed > 0 {
-			// The object may have the condition without an answer that said so, or be gone.
-			r.source.settled(requestPatch)
+			// The object may have the condition although the request failed, or may be deleted.
+			r.source.clear(requestPatch)
 			failed = 0
 		}
 		select {
@@ -127,8 +127,8 @@ func (r *Reporter) Run(ctx context.Context) error {
 	}
 }
 
-// settle writes the condition if the node's object has another one. Without an object there is nothing to write on.
-func (r *Reporter) settle(ctx context.Context) error {
+// sync writes the condition if the node's object has another one. Without an object it does nothing.
+func (r *Reporter) sync(ctx context.Context) error {
 	own, wanted := r.source.own(), r.condition()
 	if own == nil || wanted == nil {
 		return nil
@@ -152,7 +152,7 @@ func (r *Reporter) settle(ctx context.Context) error {
 	return nil
 }
 
-// ifThere is nil for a Node that is gone or has changed: the watch tells of that, or of one that comes again.
+// ifThere is nil for a Node that was deleted or has changed: the watch reports that.
 func ifThere(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
@@ -160,7 +160,7 @@ func ifThere(err error) error {
 	return err
 }
 
-// requestPatch names the request to people.
+// requestPatch names the request in messages.
 const requestPatch = "to patch the status or the taints of this node"
 
 func (r *Reporter) condition() *Condition {
@@ -169,7 +169,7 @@ func (r *Reporter) condition() *Condition {
 	return r.wanted
 }
 
-// patch writes the condition on the object that was before.
+// patch writes the condition on the object, whose last state is before.
 func (r *Reporter) patch(ctx context.Context, before *ownNode, wanted Condition) error {
 	now := metav1.Now().UTC().Format(time.RFC3339)
 	condition := map[string]string{

@@ -34,7 +34,7 @@ func report(t *testing.T, server *fakeServer) (*Reporter, *running) {
 	return reporter, r
 }
 
-// condition gives what the server's Node says of the network.
+// condition gives the network condition of the server's Node.
 func (f *fakeServer) condition() Condition {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,23 +100,23 @@ func TestConditionIsWrittenAfterAnOutage(t *testing.T) {
 	r.expectProblem("")
 }
 
-// What the watch has told since a patch was sent is not undone by the answer to the patch, which may be older.
+// A change that the watch delivers after a patch was sent is not overwritten by the response, which may be older.
 func TestAnswerToPatchGivesWayToWatch(t *testing.T) {
-	for _, told := range []bool{false, true} {
+	for _, delivered := range []bool{false, true} {
 		s := newSource(&connection{}, "n1", slog.New(slog.DiscardHandler))
 		before, watched, answer := &ownNode{}, &ownNode{condition: Condition{Status: "True"}}, &ownNode{condition: Condition{Status: "False"}}
 		s.nodes.own = before
 		want := answer
-		if told {
+		if delivered {
 			s.nodes.own, want = watched, watched
 		}
 		if s.setOwn(before, answer); s.own() != want {
-			t.Errorf("told by the watch %t: the node's object is %+v, want %+v", told, s.own(), want)
+			t.Errorf("delivered by the watch: %t: the node's object is %+v, want %+v", delivered, s.own(), want)
 		}
 	}
 }
 
-// A condition that the server refused is no problem any more when it is not wanted any more.
+// A condition that the server rejected is no problem once it is no longer wanted.
 func TestRefusedConditionIsForgotten(t *testing.T) {
 	server := newFakeServer(t)
 	server.put(n1)
@@ -131,7 +131,7 @@ func TestRefusedConditionIsForgotten(t *testing.T) {
 	r.expectProblem("")
 }
 
-// One Event of a kind is made and then counted up, and there are never many.
+// Repeated Events increment the count of the first, and their rate is limited.
 func TestEvents(t *testing.T) {
 	server := newFakeServer(t)
 	server.put(n1)
@@ -140,7 +140,7 @@ func TestEvents(t *testing.T) {
 	reporter.NodeEvent("Broken", "a link is down")
 	reporter.NodeEvent("Broken", "a link is down")
 	reporter.PodEvent("default", "p", "uid", "Broken", "a pod is lost")
-	reporter.PolicyEvent("shop", "web", "uid", "Broken", "a policy is not in force")
+	reporter.PolicyEvent("shop", "web", "uid", "Broken", "a policy is not applied")
 	eventually(t, func() string { return fmt.Sprintf("requests are %q", server.requests) }, func() bool {
 		return server.count("POST namespaces/default/events") == 2 && server.count("POST namespaces/shop/events") == 1 && server.count("PATCH namespaces/default/events/n1.") == 1
 	})
@@ -153,7 +153,7 @@ func TestEvents(t *testing.T) {
 	for i := range 100 {
 		reporter.NodeEvent("Broken", fmt.Sprintf("link %d is down", i))
 	}
-	// Two of the node's were one Event, and two were about objects of others, which have a limit of their own.
+	// Of the node's, two were one Event; two were about other objects, which have a limit of their own.
 	const ofNode, ofOthers = eventBurst - 1, 2
 	eventually(t, func() string { return fmt.Sprintf("requests are %q", server.requests) }, func() bool {
 		return server.count("POST") == ofNode+ofOthers
@@ -170,7 +170,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// While nothing changes nothing is asked and nothing is told.
+// While nothing changes no request is sent.
 func TestIdle(t *testing.T) {
 	server := newFakeServer(t)
 	server.put(n1, n2, pod("a", "10.1.1.2"))

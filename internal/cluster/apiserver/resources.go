@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// resource is what is watched for one kind.
+// resource is the watch of one kind.
 type resource struct {
 	kind  cluster.Kind
 	group schema.GroupVersion
@@ -22,7 +22,7 @@ type resource struct {
 	object, list runtime.Object
 }
 
-// resources are all that is watched.
+// resources are all watched resources.
 var resources = []resource{
 	{kind: cluster.KindNode, group: corev1.SchemeGroupVersion, name: "nodes", object: &corev1.Node{}, list: &corev1.NodeList{}},
 	{kind: cluster.KindNamespace, group: corev1.SchemeGroupVersion, name: "namespaces", object: &corev1.Namespace{}, list: &corev1.NamespaceList{}},
@@ -35,14 +35,14 @@ var resources = []resource{
 		object: &networkingv1.NetworkPolicy{}, list: &networkingv1.NetworkPolicyList{}},
 }
 
-// Rule is a right that this package needs, as in a ClusterRole.
+// Rule is a permission that this package needs, as in a ClusterRole.
 type Rule struct {
 	Group, Resource string
 	Verbs           []string
 }
 
-// Rules are all rights that this package needs, and nothing beyond: the ClusterRole in deploy/ has just these. Reporter.Allowed needs to create
-// tokenreviews and subjectaccessreviews as well, which the chart gives where others than the node may ask for metrics.
+// Rules are all permissions that this package needs: the ClusterRole in deploy/ has exactly these. Reporter.Allowed
+// also creates tokenreviews and subjectaccessreviews; the chart grants them where metrics are served beyond the node.
 func Rules() []Rule {
 	rules := []Rule{
 		{Resource: "nodes/status", Verbs: []string{"patch"}},

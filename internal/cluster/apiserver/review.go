@@ -9,8 +9,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// Allowed asks the API server who a bearer token belongs to, and whether he may get this path, which is no resource's: a rule with
-// `nonResourceURLs` says so. An empty user is nobody's token. The error is for an answer that was not got.
+// Allowed asks the API server which user a bearer token belongs to, and whether that user may get a non-resource path
+// (`nonResourceURLs`). An empty user means that the token is invalid. The error is for a failed request.
 func (r *Reporter) Allowed(ctx context.Context, token, path string) (user string, allowed bool, err error) {
 	who := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	if err := r.connection.clients[authenticationv1.SchemeGroupVersion].Post().Resource("tokenreviews").Body(who).Do(ctx).Into(who); err != nil {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// The ClusterRole that is installed has the rights that this package needs, and no others.
+// The installed ClusterRole has exactly the permissions that this package needs.
 func TestClusterRoleIsWhatIsNeeded(t *testing.T) {
 	manifest, err := os.ReadFile("../../../deploy/beeline.yaml")
 	if err != nil {
@@ -52,7 +52,7 @@ func TestClusterRoleIsWhatIsNeeded(t *testing.T) {
 // rights are verbs by group and resource.
 type rights map[[2]string][]string
 
-// without reports what r has and others have not.
+// without reports the permissions that r has and others have not.
 func (r rights) without(others rights, report func(right string)) {
 	for on, verbs := range r {
 		for _, verb := range verbs {

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// promptTime lets what was changed together become one snapshot, such as a Service and the slices of its endpoints, of which
-	// two watches tell.
+	// promptTime coalesces changes that belong together into one snapshot, such as a Service and its EndpointSlices,
+	// which come from two watches.
 	promptTime = 2 * time.Millisecond
-	// settleTime is the least between two snapshots while changes keep coming: each has everybody look at what it changes.
-	settleTime = 50 * time.Millisecond
-	// patience is how long a first snapshot waits for the nodes. When it ends an incomplete one is delivered, with
-	// which whoever starts while there is no API server can go on with what it finds.
+	// coalesceTime is the least time between two snapshots while changes keep coming: each snapshot makes all readers
+	// look for changes.
+	coalesceTime = 50 * time.Millisecond
+	// patience is how long the first snapshot waits for the nodes. Then Run delivers an incomplete one, so that an
+	// agent that starts without an API server continues with the state it recovers.
 	patience = 3 * time.Second
 )
 
-// Source is the cluster.Source of an API server. It watches, and never polls; after a watch breaks it goes on where it was,
-// or lists again if the server has forgotten where that is. While the server cannot be reached the last good state
-// stays in force.
+// Source is the cluster.Source of an API server. It watches and never polls. A broken watch resumes where it was, or
+// lists again if the server no longer has that version. While the server is unreachable the last valid state remains.
 type Source struct {
 	connection *connection
 	nodeName   string
@@ -35,11 +35,11 @@ type Source struct {
 	patience   time.Duration
 	retry      func(attempt int) time.Duration
 
-	// changed has room for one: something is to be delivered. ownChanged: this node's object is another.
+	// changed has capacity 1: a snapshot is due. ownChanged: this node's object has changed.
 	changed    chan struct{}
 	ownChanged chan struct{}
 
-	mu              sync.Mutex // guards what follows
+	mu              sync.Mutex // guards the fields below
 	nodes           *nodes
 	namespaces      *table[*cluster.Namespace]
 	pods            *table[*cluster.Pod]
@@ -47,10 +47,10 @@ type Source struct {
 	endpointSlices  *table[*cluster.EndpointSlice]
 	networkPolicies *table[*cluster.NetworkPolicy]
 	unknown         cluster.Kinds
-	// since is when the oldest change that is not delivered was heard of; zero if there is none.
+	// since is the time of the oldest change that is not delivered; zero if there is none.
 	since    time.Time
 	failures failures
-	// reachable is closed, and made anew, when the server answers again after an outage.
+	// reachable is closed, and made anew, when the server responds again after an outage.
 	reachable chan struct{}
 	reported  []string
 }
@@ -76,7 +76,7 @@ func newSource(c *connection, nodeName string, log *slog.Logger) *Source {
 	}
 }
 
-// section gives the section of a kind.
+// section gives the section for a kind.
 func (s *Source) section(kind cluster.Kind) section {
 	switch kind {
 	case cluster.KindNode:
@@ -96,7 +96,7 @@ func (s *Source) section(kind cluster.Kind) section {
 
 // Run delivers snapshots until ctx ends.
 func (s *Source) Run(ctx context.Context, deliver func(*cluster.Snapshot)) error {
-	// What the library has to say goes where everything goes, its debugging as debugging.
+	// The library logs to the same handler, its debug messages as debug.
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(s.log.Handler()))
 	var watchers sync.WaitGroup
 	defer watchers.Wait()
@@ -115,7 +115,7 @@ func (s *Source) Run(ctx context.Context, deliver func(*cluster.Snapshot)) error
 		case <-waited.C:
 			begun = true
 		case <-s.changed:
-			if !sleep(ctx, settle(time.Since(last))) {
+			if !sleep(ctx, coalesce(time.Since(last))) {
 				return nil
 			}
 		}
@@ -126,17 +126,18 @@ func (s *Source) Run(ctx context.Context, deliver func(*cluster.Snapshot)) error
 			continue
 		}
 		if !begun || len(snapshot.Unknown) != unknown {
-			s.log.Info("cluster known", "nodes", len(snapshot.Nodes), "pods", snapshot.Pods.Len(), "unknown", snapshot.Unknown)
+			s.log.Info("cluster synced", "nodes", len(snapshot.Nodes), "pods", snapshot.Pods.Len(), "unknown", snapshot.Unknown)
 		}
 		begun, unknown = true, len(snapshot.Unknown)
 		deliver(snapshot)
 	}
 }
 
-// settle is how long a change waits for others, so long after the last snapshot: the first one after a quiet time is not kept.
-func settle(since time.Duration) time.Duration { return max(promptTime, settleTime-since) }
+// coalesce is how long a change waits for others, given the time since the last snapshot. The first change after a
+// quiet time is delivered promptly.
+func coalesce(since time.Duration) time.Duration { return max(promptTime, coalesceTime-since) }
 
-// snapshot gives the present state.
+// snapshot makes a snapshot of the current state.
 func (s *Source) snapshot() *cluster.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,13 +150,13 @@ func (s *Source) snapshot() *cluster.Snapshot {
 		Unknown:         slices.Clone(s.unknown),
 		Since:           s.since,
 	}
-	snapshot.Nodes, snapshot.Incomplete = s.nodes.settle()
+	snapshot.Nodes, snapshot.Incomplete = s.nodes.resolve()
 	snapshot.Incomplete = snapshot.Incomplete || snapshot.Unknown.Has(cluster.KindNode)
 	s.since = time.Time{}
 	return snapshot
 }
 
-// change changes a section; whole says that all objects are known now.
+// change changes a section; whole says that all objects are listed now.
 func (s *Source) change(kind cluster.Kind, whole bool, how func(section) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +178,7 @@ func (s *Source) change(kind cluster.Kind, whole bool, how func(section) bool) {
 	wake(s.changed)
 }
 
-// wake fills a channel with room for one.
+// wake signals a channel of capacity 1.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -185,7 +186,7 @@ func wake(c chan struct{}) {
 	}
 }
 
-// answered takes note of how a request went.
+// answered records the result of a request.
 func (s *Source) answered(request string, err error) {
 	s.mu.Lock()
 	before := s.failures.unreachable()
@@ -198,16 +199,16 @@ func (s *Source) answered(request string, err error) {
 	s.report()
 }
 
-// settled takes note that a request need not be made any more: that it was refused is no problem now.
-func (s *Source) settled(request string) {
+// clear forgets the failure of a request that is no longer needed.
+func (s *Source) clear(request string) {
 	s.mu.Lock()
-	s.failures.settled(request)
+	s.failures.clear(request)
 	s.mu.Unlock()
 	s.report()
 }
 
-// pause waits before a request that failed so many times is made again, less long if the server answers others
-// meanwhile. It returns false when ctx ends.
+// pause waits before a failed request is repeated; the wait is shorter if the server responds to others meanwhile. It
+// returns false when ctx ends.
 func (s *Source) pause(ctx context.Context, failed int) bool {
 	s.mu.Lock()
 	reachable := s.reachable
@@ -223,7 +224,7 @@ func (s *Source) pause(ctx context.Context, failed int) bool {
 	return true
 }
 
-// Problems are the complaints in force now: of objects that are wrong, and of a server that does not answer.
+// Problems are the current problems: wrong objects, and an unreachable server.
 func (s *Source) Problems() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +239,7 @@ func (s *Source) problems() []string {
 	return all
 }
 
-// ObjectProblems are what is wrong with objects of the cluster: every node of the cluster sees these alike.
+// ObjectProblems are what is wrong with objects of the cluster. All nodes see the same.
 func (s *Source) ObjectProblems() []cluster.ObjectProblem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,9 +248,9 @@ func (s *Source) ObjectProblems() []cluster.ObjectProblem {
 
 func (s *Source) objectProblems() (all []cluster.ObjectProblem) {
 	for _, kind := range cluster.AllKinds {
-		instead := "; what it said before stays in force"
+		instead := "; its last valid state remains active"
 		if kind == cluster.KindNetworkPolicy {
-			instead = "; the pods that it selects are closed"
+			instead = "; the pods that it selects are isolated"
 		}
 		wrong := s.section(kind).problems()
 		for i, w := range wrong {
@@ -257,7 +258,7 @@ func (s *Source) objectProblems() (all []cluster.ObjectProblem) {
 			if w.stays {
 				p.Text += instead
 			}
-			if i == problemsTold {
+			if i == problemsMax {
 				p.Text = fmt.Sprintf("%d more objects of kind %s are wrong%s", len(wrong)-i, kind, instead)
 				all = append(all, p)
 				break
@@ -268,21 +269,21 @@ func (s *Source) objectProblems() (all []cluster.ObjectProblem) {
 	return all
 }
 
-// report logs problems that are new or gone.
+// report logs problems that appeared or ended.
 func (s *Source) report() {
 	s.mu.Lock()
 	before, now := s.reported, s.problems()
 	s.reported = now
 	s.mu.Unlock()
 	for _, p := range without(now, before) {
-		s.log.Warn("problem with the cluster's state", "problem", p)
+		s.log.Warn("cluster state problem", "problem", p)
 	}
 	for _, p := range without(before, now) {
-		s.log.Info("problem with the cluster's state gone", "problem", p)
+		s.log.Info("cluster state problem resolved", "problem", p)
 	}
 }
 
-// without gives the sentences that are not among others, in their order.
+// without gives the sentences that are not among others, in order.
 func without(all, others []string) (rest []string) {
 	if len(all) == 0 {
 		return nil
@@ -299,28 +300,28 @@ func without(all, others []string) (rest []string) {
 	return rest
 }
 
-// problemsTold bounds the sentences about objects of one kind.
-const problemsTold = 100
+// problemsMax bounds the problems that are listed for objects of one kind.
+const problemsMax = 100
 
 // Host names the server.
 func (s *Source) Host() string { return s.connection.host }
 
-// Outages is how often the API server stopped being reachable so far, and whether it is not now.
+// Outages gives how often the API server became unreachable, and whether it is unreachable now.
 func (s *Source) Outages() (count int, now bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failures.outages, s.failures.unreachable()
 }
 
-// own is what the Reporter needs to know of this node's object; nil while there is none.
+// own is what the Reporter needs of this node's object; nil while there is none.
 func (s *Source) own() *ownNode {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nodes.own
 }
 
-// setOwn takes what the answer to a patch says of this node's object, before the watch does: if the watch has told something
-// since before, the answer may be the older of the two.
+// setOwn takes this node's object from the response to a patch, before the watch delivers it. If the watch has
+// delivered a change since before, the response may be older and is ignored.
 func (s *Source) setOwn(before, own *ownNode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

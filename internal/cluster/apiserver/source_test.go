@@ -57,7 +57,7 @@ func run(t *testing.T, server *fakeServer, adjust ...func(*Source)) *running {
 
 const limit = 20 * time.Second
 
-// expect takes snapshots until one fits.
+// expect takes snapshots until one matches.
 func (r *running) expect(what string, fits func(*cluster.Snapshot) bool) *cluster.Snapshot {
 	r.t.Helper()
 	deadline := time.After(limit)
@@ -75,13 +75,13 @@ func (r *running) expect(what string, fits func(*cluster.Snapshot) bool) *cluste
 	}
 }
 
-// expectState takes snapshots until one has just these objects, as describe words them, and all kinds are known.
+// expectState takes snapshots until one has exactly these objects, as formatted by describe, and all kinds are known.
 func (r *running) expectState(want string) *cluster.Snapshot {
 	r.t.Helper()
 	return r.expect(want, func(s *cluster.Snapshot) bool { return len(s.Unknown) == 0 && describe(s) == want })
 }
 
-// describe words nodes, with their ranges, and pods, with their addresses.
+// describe formats nodes with their ranges and pods with their addresses.
 func describe(s *cluster.Snapshot) string {
 	if s == nil {
 		return "nothing"
@@ -96,7 +96,7 @@ func describe(s *cluster.Snapshot) string {
 	return strings.Join(all, " ")
 }
 
-// eventually waits for a condition that no snapshot tells of.
+// eventually waits for a condition that no snapshot shows.
 func eventually(t *testing.T, what func() string, fits func() bool) {
 	t.Helper()
 	for begin := time.Now(); !fits(); time.Sleep(5 * time.Millisecond) {
@@ -187,7 +187,7 @@ func TestEveryKindArrives(t *testing.T) {
 	}
 }
 
-// A list of more objects than a page has is read whole from a server that cannot stream it.
+// A list with more objects than a page is read completely from a server that cannot stream it.
 func TestPages(t *testing.T) {
 	server := newFakeServer(t)
 	server.old = true
@@ -201,13 +201,13 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// What happens while a watch is broken is not lost, and nothing is listed again for it.
+// Changes while a watch is broken are not lost, and nothing is listed again.
 func TestWatchBreaks(t *testing.T) {
 	bothServers(t, func(t *testing.T, server *fakeServer) {
 		server.put(n1, n2, pod("a", "10.1.1.2"), pod("b", "10.1.1.3"))
 		r := run(t, server)
 		r.expectState(n1n2 + " default/a[10.1.1.2] default/b[10.1.1.3]")
-		// A watch that breaks right away and without having told anything is not trusted, and begins with a list.
+		// A watch that breaks at once, without an event, is followed by a list.
 		server.put(pod("b", "10.1.1.7"))
 		r.expectState(n1n2 + " default/a[10.1.1.2] default/b[10.1.1.7]")
 		lists := server.count("LIST pods")
@@ -234,7 +234,7 @@ func TestWatchBreaks(t *testing.T) {
 	})
 }
 
-// A server that has forgotten what happened is asked for everything, and what is not there any more goes.
+// After the server compacted its history everything is listed, and missing objects are deleted.
 func TestHistoryIsForgotten(t *testing.T) {
 	bothServers(t, func(t *testing.T, server *fakeServer) {
 		server.put(n1, n2, pod("a", "10.1.1.2"), pod("b", "10.1.1.3"))
@@ -272,7 +272,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// Who starts during an outage is told so, and is told everything afterwards.
+// A source that starts during an outage delivers an incomplete snapshot, and a complete one afterwards.
 func TestStartDuringOutage(t *testing.T) {
 	server := newFakeServer(t)
 	server.put(n1, n2)
@@ -288,7 +288,7 @@ func TestStartDuringOutage(t *testing.T) {
 	}
 }
 
-// A kind that may not be read is named and does not keep the others.
+// A kind that may not be read is named and does not block the others.
 func TestForbidden(t *testing.T) {
 	server := newFakeServer(t)
 	server.refuse["networkpolicies"] = http.StatusForbidden
@@ -325,17 +325,17 @@ func TestWrongObjectKeepsItsLastGoodState(t *testing.T) {
 	r.expectProblem("")
 }
 
-// A node that was wrong from the start may have been right for an earlier reader.
+// A node that was invalid from the start may have been valid for an earlier agent.
 func TestIncompleteWhileANodeWasNeverRight(t *testing.T) {
 	server := newFakeServer(t)
 	server.put(n1, node("n2", "192.0.2.2", "10.1.2.1/24"))
 	r := run(t, server)
 	if s := r.expectState("n1[10.1.1.0/24]"); !s.Incomplete {
-		t.Error("the snapshot counts as complete")
+		t.Error("the snapshot is complete")
 	}
 	server.put(n2)
 	if s := r.expectState(n1n2); s.Incomplete {
-		t.Error("the snapshot counts as incomplete")
+		t.Error("the snapshot is incomplete")
 	}
 	server.put(node("n5", "nowhere"))
 	r.expectProblem("Node n5: status.addresses[0].address")
@@ -345,7 +345,7 @@ func TestIncompleteWhileANodeWasNeverRight(t *testing.T) {
 	}
 }
 
-// What did not change is the same slice and the same object, and what does not matter is no change at all.
+// What did not change is the same slice and the same object, and an irrelevant change is no change.
 func TestUnchangedIsTheSame(t *testing.T) {
 	server := newFakeServer(t)
 	server.put(n1, n2, pod("a", "10.1.1.2"))
@@ -373,7 +373,7 @@ func TestUnchangedIsTheSame(t *testing.T) {
 	}
 }
 
-// While a reader is busy changes come together.
+// While a reader is busy changes coalesce.
 func TestBurstIsOneSnapshot(t *testing.T) {
 	server := newFakeServer(t)
 	server.put(n1)
@@ -390,22 +390,22 @@ func TestBurstIsOneSnapshot(t *testing.T) {
 	}
 }
 
-// Whoever waits for a change alone waits a moment; a stream of them becomes few snapshots.
-func TestSettle(t *testing.T) {
+// A single change is delivered after a moment; a stream of changes makes few snapshots.
+func TestCoalesce(t *testing.T) {
 	for since, want := range map[time.Duration]time.Duration{
-		time.Hour:                 promptTime,
-		settleTime:                promptTime,
-		settleTime - promptTime/2: promptTime,
-		settleTime / 2:            settleTime / 2,
-		0:                         settleTime,
+		time.Hour:                   promptTime,
+		coalesceTime:                promptTime,
+		coalesceTime - promptTime/2: promptTime,
+		coalesceTime / 2:            coalesceTime / 2,
+		0:                           coalesceTime,
 	} {
-		if got := settle(since); got != want {
+		if got := coalesce(since); got != want {
 			t.Errorf("%v after a snapshot: %v, want %v", since, got, want)
 		}
 	}
 }
 
-// How many nodes there are is known without their list.
+// Nodes are counted without their list.
 func TestCountNodes(t *testing.T) {
 	server := newFakeServer(t)
 	source := newSource(server.connection(), "node-0", slog.New(slog.DiscardHandler))
@@ -419,6 +419,6 @@ func TestCountNodes(t *testing.T) {
 	}
 	server.setDown(true)
 	if _, err := source.CountNodes(t.Context()); err == nil {
-		t.Error("nodes are counted where nobody answers")
+		t.Error("nodes are counted without a server")
 	}
 }

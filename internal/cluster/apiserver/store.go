@@ -11,8 +11,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// store is where a reflector puts what it hears. It implements cache.TransformingStore: objects are reduced one by one as they arrive, so
-// that full ones are never collected.
+// store is what a reflector writes to. It implements cache.TransformingStore: objects are reduced one by one as they
+// arrive, so that full objects never accumulate.
 type store struct {
 	source *Source
 	kind   cluster.Kind
@@ -51,10 +51,10 @@ func (s *store) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) { return s.item(object) }
 }
 
-// Add takes an object that is new.
+// Add adds a new object.
 func (s *store) Add(object any) error { return s.Update(object) }
 
-// Update takes an object that has changed.
+// Update replaces an object.
 func (s *store) Update(object any) error {
 	i, err := s.item(object)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *store) Update(object any) error {
 	return nil
 }
 
-// Delete takes note that an object is gone.
+// Delete removes an object.
 func (s *store) Delete(object any) error {
 	i, err := s.item(object)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *store) Delete(object any) error {
 	return nil
 }
 
-// Replace takes the whole list.
+// Replace replaces the whole list.
 func (s *store) Replace(objects []any, _ string) error {
 	items := make([]*item, len(objects))
 	for n, object := range objects {
@@ -87,5 +87,5 @@ func (s *store) Replace(objects []any, _ string) error {
 	return nil
 }
 
-// Resync has nothing to do: nothing is ever forgotten.
+// Resync does nothing: no event is ever lost.
 func (s *store) Resync() error { return nil }

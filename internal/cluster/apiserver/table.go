@@ -7,13 +7,13 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// section is what is known of one kind. It is not safe for concurrent use: Source's lock guards all sections.
+// section holds the objects of one kind. It is not safe for concurrent use: Source's lock guards all sections.
 type section interface {
-	// set takes what an object says now and returns false if nothing has changed by it.
+	// set stores an object and returns false if nothing changed.
 	set(item *item) bool
-	// remove takes note that an object is gone.
+	// remove removes an object.
 	remove(key cluster.Key) bool
-	// replace takes the whole list: what is not in it is gone. It always counts as a change the first time.
+	// replace stores the whole list and removes all others. The first call always counts as a change.
 	replace(items []*item) bool
 	// problems are what is wrong with objects.
 	problems() []wrongObject
@@ -22,12 +22,13 @@ type section interface {
 // item is one object after cluster.Reduce.
 type item struct {
 	key cluster.Key
-	// reduced is nil if the object is wrong (err says why) or of no interest. What is wrong and not nil holds as it is.
+	// reduced is nil if the object is wrong (err says why) or of no interest. A wrong object with a result is used as
+	// far as it is valid.
 	reduced any
 	err     error
 	// own is set for this node's own Node.
 	own *ownNode
-	// uid is that of an object that is wrong.
+	// uid is that of a wrong object.
 	uid string
 }
 
@@ -36,17 +37,18 @@ type wrongObject struct {
 	key  cluster.Key
 	uid  string
 	text string
-	// stays says that what the object said before stays in force.
+	// stays says that the last valid state of the object remains active.
 	stays bool
 }
 
-// table is the section of a kind whose objects stand for themselves. The list that snapshots get is never changed.
+// table is the section of a kind whose objects do not conflict with each other. Lists given to snapshots are
+// immutable.
 type table[T cluster.Object] struct {
 	known cluster.List[T]
-	// pending are changes since known was made; the zero T stands for gone.
+	// pending are changes since known was made; the zero T means deleted.
 	pending map[cluster.Key]T
 	wrong   map[cluster.Key]wrongObject
-	// flat is known as a slice; nil if that was not asked for since.
+	// flat is known as a slice; nil until slice is called again.
 	flat []T
 }
 
@@ -65,12 +67,12 @@ func (t *table[T]) set(item *item) bool {
 	}
 	isNew := before != now
 	if item.err != nil && item.reduced == nil {
-		return isNew // what it said before stays in force
+		return isNew // its last valid state remains
 	}
 	return t.take(item) || isNew
 }
 
-// take makes an object the one in force.
+// take makes an object current.
 func (t *table[T]) take(item *item) bool {
 	now, _ := item.reduced.(T)
 	var none T
@@ -112,7 +114,7 @@ func (t *table[T]) replace(items []*item) bool {
 	return changed
 }
 
-// current gives the object in force, or the zero T.
+// current gives the current object, or the zero T.
 func (t *table[T]) current(key cluster.Key) T {
 	if o, changed := t.pending[key]; changed {
 		return o
@@ -121,7 +123,7 @@ func (t *table[T]) current(key cluster.Key) T {
 	return o
 }
 
-// list gives the objects in force: the same list until something changes.
+// list gives the current objects: the same list until something changes.
 func (t *table[T]) list() cluster.List[T] {
 	if len(t.pending) > 0 {
 		t.known, t.flat = t.known.With(t.pending), nil
@@ -130,7 +132,7 @@ func (t *table[T]) list() cluster.List[T] {
 	return t.known
 }
 
-// slice gives them as a slice, the same one until something changes.
+// slice gives them as a slice: the same one until something changes.
 func (t *table[T]) slice() []T {
 	if list := t.list(); t.flat == nil {
 		t.flat = list.Slice()

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// The table holds what a plain map would, sorted, and its lists never change.
+// The table behaves as a sorted map, and its lists never change.
 func TestTableAgainstMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	table, model := newTable[*cluster.Pod](), map[cluster.Key]string{}
@@ -106,7 +106,7 @@ func TestTableOfWrongObjects(t *testing.T) {
 	}
 }
 
-// What is wrong and can be made use of all the same takes the place of what was right before.
+// An object that is wrong but usable replaces its last valid state.
 func TestTableOfObjectsThatAreWrongInPart(t *testing.T) {
 	table := newTable[*cluster.NetworkPolicy]()
 	key := cluster.Key{Namespace: "a", Name: "p"}

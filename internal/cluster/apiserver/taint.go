@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NotReadyTaint keeps pods that do not tolerate it from a node whose agent is not ready. The kubelet may register its node with it
-// (--register-with-taints), with whatever effect; the agent takes it away when it is ready, and puts it on, with NoSchedule, when it has not been
-// for a while.
+// NotReadyTaint keeps pods that do not tolerate it from a node whose agent is not ready. The kubelet may register its
+// node with it (--register-with-taints), with any effect. The agent removes it when it is ready, and adds it with
+// NoSchedule when it has not been ready for a while.
 const NotReadyTaint = "node.beeline-cni.github.io/agent-not-ready"
 
 func isNotReadyTaint(t corev1.Taint) bool { return t.Key == NotReadyTaint }
@@ -21,7 +21,7 @@ func isTainted(taints []corev1.Taint) bool { return slices.ContainsFunc(taints, 
 
 func isUnavailable(c Condition) bool { return c.Status == string(corev1.ConditionTrue) }
 
-// withTaint gives taints with NotReadyTaint or without it.
+// withTaint gives taints with or without NotReadyTaint.
 func withTaint(taints []corev1.Taint, tainted bool) []corev1.Taint {
 	others := slices.DeleteFunc(slices.Clone(taints), isNotReadyTaint)
 	if tainted {
@@ -30,8 +30,8 @@ func withTaint(taints []corev1.Taint, tainted bool) []corev1.Taint {
 	return others
 }
 
-// patchTaint puts the taint on the object that was before, or takes it away. A patch can only write all taints: the version keeps it from
-// undoing what somebody else has written meanwhile.
+// patchTaint adds the taint to the object or removes it. A patch replaces all taints; the resource version keeps it
+// from overwriting those of another client.
 func (r *Reporter) patchTaint(ctx context.Context, before *ownNode, tainted bool) error {
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": before.version},
@@ -46,6 +46,6 @@ func (r *Reporter) patchTaint(ctx context.Context, before *ownNode, tainted bool
 	}
 	r.source.answered(requestPatch, nil)
 	r.source.setOwn(before, readOwn(&node))
-	r.log.Info("node taint written", "key", NotReadyTaint, "there", tainted)
+	r.log.Info("node taint written", "key", NotReadyTaint, "present", tainted)
 	return nil
 }

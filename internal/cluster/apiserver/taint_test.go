@@ -34,8 +34,8 @@ func (r *running) expectTaints(want ...string) {
 		func() bool { return slices.Equal(r.server.taints(), want) })
 }
 
-// The taint that the kubelet registers the node with goes when the agent is ready, comes back when it is not, and others' taints stay, also
-// those that come in between.
+// The taint of the kubelet's registration is removed when the agent is ready, and added when it is not. Other taints
+// remain, also concurrent ones.
 func TestTaint(t *testing.T) {
 	server := newFakeServer(t)
 	mine := corev1.Taint{Key: NotReadyTaint, Effect: corev1.TaintEffectNoExecute}
@@ -57,18 +57,18 @@ func TestTaint(t *testing.T) {
 	r.expectCondition(Condition{Status: "True", Reason: "Broken", Message: "nothing is"})
 	reporter.Available(true, "Ready", "all is well")
 	r.expectTaints("example.org/gpu:NoSchedule")
-	// One that meets a newer version than the watch has told of is refused, and made again.
+	// A patch that meets a newer version than the watch has delivered is rejected, and repeated.
 	if patches := server.count("PATCH nodes/n1 "); patches < 3 || patches > 6 {
 		t.Errorf("%d patches of taints for 3 changes: %q", patches, server.patches)
 	}
-	// Somebody puts the taint back, with another beside it.
+	// Another client adds the taint, with another beside it.
 	again := n1.DeepCopy()
 	again.Spec.Taints = []corev1.Taint{mine, other, late}
 	server.put(again)
 	r.expectTaints("example.org/gpu:NoSchedule", "example.org/late:NoSchedule")
 }
 
-// Tokens are reviewed by the API server, and then whether their owner may read.
+// The API server reviews tokens, and then whether their user may read.
 func TestAllowed(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -99,7 +99,7 @@ func TestAllowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newReporter(c, "n1", nil, nil)
-	for token, want := range map[string]string{"token of prometheus": "prometheus true", "token of somebody": "somebody false", "forged": " false"} {
+	for token, want := range map[string]string{"token of prometheus": "prometheus true", "token of another": "another false", "forged": " false"} {
 		user, allowed, err := r.Allowed(t.Context(), token, "/metrics")
 		if got := fmt.Sprint(user, " ", allowed); err != nil || got != want {
 			t.Errorf("%s: %s, %v; want %s", token, got, err, want)
@@ -111,7 +111,7 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
-// decodeBody reads what a client sent, which is protobuf.
+// decodeBody decodes a request's body, which is protobuf.
 func decodeBody[T any](t *testing.T, r *http.Request, into *T) {
 	t.Helper()
 	body, err := io.ReadAll(r.Body)

@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// pageSize is how many full objects of a list are in memory at once, on servers that cannot stream them.
+	// pageSize is how many full objects of a list are in memory at once, on servers that cannot stream lists.
 	pageSize = 500
-	// Retries begin after firstRetry and slow down to lastRetry, each with up to half as much again at random.
+	// Retries start after firstRetry and back off to lastRetry, each with up to 50% jitter.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 10 * time.Second
 )
 
 // watcher lists and watches one resource. It implements cache.ListerWatcherWithContext.
 //
-// A request that the server does not answer, or not now, is made again here and not in the reflector: a watch then goes on
-// where it was, where the reflector would often list everything again, and one place knows since when there is no answer.
+// It retries a request that gets no response, or a temporary error, itself. A watch then resumes where it was, where
+// the reflector would often list again, and outages are tracked in one place.
 type watcher struct {
 	resource
 	client *rest.RESTClient
-	// answered is told how each request went; nil is well.
+	// answered gets the result of each request; nil is success.
 	answered func(request string, err error)
-	// pause waits before a request that failed so many times is made again.
+	// pause waits before a failed request is repeated.
 	pause  func(ctx context.Context, failed int) bool
 	reduce func(runtime.Object) (*item, error)
 }
@@ -43,7 +43,7 @@ type watcher struct {
 // ListWithContext gets one page of a list and reduces it. The reflector asks for pages.
 func (w *watcher) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if options.ResourceVersion == "0" {
-		// "Whatever you have at hand", the reflector means by that: the server would answer it in one piece.
+		// The reflector asks for any cached version; the server would send that in one piece, without pages.
 		options.ResourceVersion = ""
 	}
 	options.LabelSelector = w.labels
@@ -77,17 +77,17 @@ func (w *watcher) WatchWithContext(ctx context.Context, options metav1.ListOptio
 	err = w.untilAnswered(ctx, func() error {
 		stream, err = w.client.Get().MaxRetries(0).Resource(w.name).VersionedParams(&options, parameterCodec).Watch(ctx)
 		if _, real := stream.(*watch.StreamWatcher); err == nil && !real {
-			return errNoAnswer // the library has made an empty watch of it
+			return errNoAnswer // the library turned an error into an empty watch
 		}
 		return err
 	})
 	return stream, err
 }
 
-// errNoAnswer is what is known of a watch to which there was no answer at all.
+// errNoAnswer is the error of a watch that got no response at all.
 var errNoAnswer = errors.New("the connection was closed or timed out")
 
-// List and Watch are there for an interface that has forms with and without context.
+// List and Watch serve an interface that has forms with and without context.
 
 // List is ListWithContext.
 func (w *watcher) List(options metav1.ListOptions) (runtime.Object, error) {
@@ -99,10 +99,10 @@ func (w *watcher) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	return w.WatchWithContext(context.Background(), options)
 }
 
-// request names this watcher's requests to people.
+// request names this watcher's requests in messages.
 func (w *watcher) request() string { return "to list and watch " + w.name }
 
-// untilAnswered makes a request until the server answers it, for good or ill, or ctx ends.
+// untilAnswered repeats a request until it succeeds or fails for good, or ctx ends.
 func (w *watcher) untilAnswered(ctx context.Context, request func() error) error {
 	for failed := 0; ; failed++ {
 		err := request()
@@ -120,7 +120,7 @@ func (w *watcher) untilAnswered(ctx context.Context, request func() error) error
 	}
 }
 
-// backoff is how long to wait after so many attempts failed in a row.
+// backoff is the wait after so many failures in a row.
 func backoff(failed int) time.Duration {
 	d := lastRetry
 	if failed < 10 {
@@ -129,8 +129,8 @@ func backoff(failed int) time.Duration {
 	return d + rand.N(d/2)
 }
 
-// mayPass tells whether the same request may succeed later: nobody answered, or somebody who cannot or will not do it
-// now. Other errors are the reflector's: it asks differently then.
+// mayPass reports whether the same request may succeed later: there was no response, or a temporary error. The
+// reflector handles other errors by another request.
 func mayPass(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -159,11 +159,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// follow keeps a section up to date until ctx ends.
+// follow keeps a section current until ctx ends.
 func (w *watcher) follow(ctx context.Context, store cache.ReflectorStore) {
 	reflector := cache.NewReflectorWithOptions(w, w.object, store, cache.ReflectorOptions{Name: w.name})
 	reflector.WatchListPageSize = pageSize
-	// A connection that is lost in the middle of a watch looks like an internal error of the server.
+	// A connection that is lost during a watch looks like an internal error of the server.
 	reflector.MaxInternalErrorRetryDuration = time.Minute
 	for failed := 0; ctx.Err() == nil; failed++ {
 		begin := time.Now()
@@ -176,10 +176,10 @@ func (w *watcher) follow(ctx context.Context, store cache.ReflectorStore) {
 	}
 }
 
-// GetObjectKind and DeepCopyObject make an item fit into a list.
+// GetObjectKind and DeepCopyObject make an item a list element.
 
-// GetObjectKind says nothing: an item has no kind of its own.
+// GetObjectKind is empty: an item has no kind.
 func (i *item) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject gives the item itself, which is never changed.
+// DeepCopyObject gives the item itself, which is immutable.
 func (i *item) DeepCopyObject() runtime.Object { return i }

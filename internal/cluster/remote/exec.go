@@ -27,12 +27,12 @@ type Process struct {
 	err    error // once ended is closed
 }
 
-// Start starts a command in a container. Close must be called; the context's end is the process's too. Errors, also
-// of starting, come when the process has ended: reads end then, and Close has the reason.
+// Start starts a command in a container. The process ends with the context. The caller must call Close. Errors, also
+// of starting, end the reads, and Close returns them.
 func (c *Client) Start(ctx context.Context, namespace, pod, container string, command ...string) (*Process, error) {
 	request := c.core.Post().Namespace(namespace).Resource("pods").Name(pod).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdin: true, Stdout: true, Stderr: true}, c.params)
-	// A WebSocket first, as kubectl does; API servers and proxies that do not have it speak SPDY.
+	// Try WebSocket first, as kubectl does; older API servers and proxies speak SPDY.
 	socket, err := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, request.URL().String())
 	if err != nil {
 		return nil, fmt.Errorf("run %s in pod %s: %w", command[0], pod, err)
@@ -47,7 +47,7 @@ func (c *Client) Start(ctx context.Context, namespace, pod, container string, co
 	if err != nil {
 		return nil, fmt.Errorf("run %s in pod %s: %w", command[0], pod, err)
 	}
-	// The client library logs every end of a stream as an error; what matters is in the error that it returns.
+	// The client library logs every end of a stream as an error; the returned error is sufficient.
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
 	stdin, in := io.Pipe()
 	out, stdout := io.Pipe()
@@ -59,21 +59,21 @@ func (c *Client) Start(ctx context.Context, namespace, pod, container string, co
 		if err != nil && ctx.Err() == nil {
 			p.err = fmt.Errorf("run %s in pod %s: %w%s", command[0], pod, err, said.suffix())
 		}
-		// Whoever reads or writes now learns that there is nobody any more.
+		// Readers and writers return now: the process has ended.
 		stdout.CloseWithError(p.err) // nil: end of file
 		stdin.CloseWithError(p.err)
 	}()
 	return p, nil
 }
 
-// endWait is how long a process may take to end by itself once its input has ended.
+// endWait is how long a process may take to exit after the end of its input.
 const endWait = 3 * time.Second
 
-// Close ends the input, and with it a process that lives by it; after a while it ends the stream. It waits until the
-// stream has ended and gives the reason when that was not Close.
+// Close closes the input, which ends most commands; after endWait it ends the stream. It waits for the end of the
+// stream and returns its error, unless Close itself ended it.
 func (p *Process) Close() error {
 	_ = p.In.Close()
-	go func() { _, _ = io.Copy(io.Discard, p.Out) }() // what nobody reads any more must not keep the stream open
+	go func() { _, _ = io.Copy(io.Discard, p.Out) }() // unread output must not block the stream
 	select {
 	case <-p.ended:
 	case <-time.After(endWait):
@@ -83,7 +83,7 @@ func (p *Process) Close() error {
 	return p.err
 }
 
-// lastBytes keeps the end of what a process says on its standard error.
+// lastBytes keeps the end of a process's standard error.
 type lastBytes struct{ buffer bytes.Buffer }
 
 func (b *lastBytes) Write(p []byte) (int, error) {

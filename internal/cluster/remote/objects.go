@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// isNotFound says whether the server does not have the object.
+// isNotFound reports whether the object does not exist.
 func isNotFound(err error) bool { return apierrors.IsNotFound(err) }
 
-// IsForbidden says whether the server knows who asks, and that they may not.
+// IsForbidden reports whether the server denied the authenticated user.
 func IsForbidden(err error) bool { return apierrors.IsForbidden(err) }
 
-// Version is what the API server calls itself, such as v1.36.3. Everybody who is authenticated may ask.
+// Version is the API server's version, such as v1.36.3. Every authenticated user may read it.
 func (c *Client) Version(ctx context.Context) (string, error) {
 	raw, err := c.core.Get().AbsPath("/version").Timeout(requestTimeout).DoRaw(ctx)
 	if err != nil {
@@ -39,14 +39,14 @@ func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	return list.Items, err
 }
 
-// DaemonSets lists those of a namespace; of all for the empty name.
+// DaemonSets lists those of a namespace; the empty name means all.
 func (c *Client) DaemonSets(ctx context.Context, namespace string) ([]appsv1.DaemonSet, error) {
 	var list appsv1.DaemonSetList
 	err := c.list(ctx, c.apps, "daemonsets", namespace, "", &list)
 	return list.Items, err
 }
 
-// ConfigMap gives the data of one.
+// ConfigMap gives its data.
 func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (map[string]string, error) {
 	var object corev1.ConfigMap
 	err := c.core.Get().Namespace(namespace).Resource("configmaps").Name(name).Timeout(requestTimeout).Do(ctx).Into(&object)
@@ -63,7 +63,7 @@ func (c *Client) Namespaces(ctx context.Context, selector string) ([]corev1.Name
 	return list.Items, err
 }
 
-// HasNamespace says whether there is one of that name, which may be on its way out.
+// HasNamespace reports whether a namespace exists; it may be terminating.
 func (c *Client) HasNamespace(ctx context.Context, name string) (bool, error) {
 	err := c.core.Get().Resource("namespaces").Name(name).Timeout(requestTimeout).Do(ctx).Error()
 	if isNotFound(err) {
@@ -80,7 +80,7 @@ func (c *Client) CreateNamespace(ctx context.Context, object *corev1.Namespace) 
 	return c.create(ctx, "namespaces", "", object)
 }
 
-// DeleteNamespace asks for the end of a namespace and everything in it; HasNamespace says when it has come.
+// DeleteNamespace starts the deletion of a namespace and its content; HasNamespace reports when it is complete.
 func (c *Client) DeleteNamespace(ctx context.Context, name string) error {
 	return c.delete(ctx, "namespaces", "", name)
 }
@@ -97,7 +97,7 @@ func (c *Client) CreatePod(ctx context.Context, pod *corev1.Pod) error {
 	return c.create(ctx, "pods", pod.Namespace, pod)
 }
 
-// DeletePod asks for the end of a pod.
+// DeletePod starts the deletion of a pod.
 func (c *Client) DeletePod(ctx context.Context, namespace, name string) error {
 	return c.delete(ctx, "pods", namespace, name)
 }
@@ -109,7 +109,7 @@ func (c *Client) Services(ctx context.Context, namespace, selector string) ([]co
 	return list.Items, err
 }
 
-// CreateService creates a Service in the namespace it names, and fills in what the server allocates.
+// CreateService creates a Service in its namespace, and fills in the fields that the server allocates.
 func (c *Client) CreateService(ctx context.Context, service *corev1.Service) error {
 	return c.create(ctx, "services", service.Namespace, service)
 }
@@ -128,7 +128,7 @@ func (c *Client) SetServicePorts(ctx context.Context, namespace, name string, po
 	return nil
 }
 
-// DeleteService asks for the end of a Service.
+// DeleteService starts the deletion of a Service.
 func (c *Client) DeleteService(ctx context.Context, namespace, name string) error {
 	return c.delete(ctx, "services", namespace, name)
 }

@@ -1,6 +1,6 @@
-// Package remote works on a live cluster from outside, as `beeline-lab bench --kubeconfig` does: it creates what it needs in
-// a namespace, runs commands in pods and deletes what it created. It is a thin layer over the API: what is created, and
-// what is done in pods, is the caller's business. deploy/bench-rbac.yaml has the rights that these requests need.
+// Package remote works on a live cluster from outside, for `beeline-lab bench --kubeconfig`: it creates objects in a
+// namespace, runs commands in pods and deletes what it created. It is a thin layer over the API; the caller decides
+// what to create and run. deploy/bench-rbac.yaml has the permissions.
 package remote
 
 import (
@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Client asks one API server. Its methods may be called from several goroutines.
+// Client sends requests to one API server. Its methods are safe for concurrent use.
 type Client struct {
 	config *rest.Config
 	core   *rest.RESTClient
@@ -29,10 +29,10 @@ type Client struct {
 	params runtime.ParameterCodec
 }
 
-// requestTimeout bounds each request but exec, so that a server that does not answer is noticed.
+// requestTimeout bounds each request but exec, so that a server that hangs is noticed.
 const requestTimeout = 30 * time.Second
 
-// Open reads a kubeconfig file and asks nothing yet. The empty name of a context means the file's current one.
+// Open reads a kubeconfig file. It sends no request. An empty context name means the file's current one.
 func Open(kubeconfig, contextName, userAgent string) (*Client, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: contextName}).ClientConfig()
@@ -43,7 +43,7 @@ func Open(kubeconfig, contextName, userAgent string) (*Client, error) {
 	return newClient(config)
 }
 
-// scheme has the two groups that are spoken here. It is made when it is needed: the agent is the same program.
+// scheme has the two groups that this package uses. It is made on first use.
 var scheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
@@ -55,7 +55,7 @@ func newClient(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register API types: %w", err)
 	}
-	config.QPS = -1 // there are few requests, and each is waited for
+	config.QPS = -1 // there are few requests, each of which is waited for
 	config.NegotiatedSerializer = serializer.NewCodecFactory(registered).WithoutConversion()
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -80,7 +80,7 @@ func clientFor(config rest.Config, gv schema.GroupVersion, path string, transpor
 	return client, nil
 }
 
-// list asks for objects by label; the empty namespace means all, or objects without.
+// list lists objects by label; the empty namespace means all, or cluster-scoped objects.
 func (c *Client) list(ctx context.Context, client *rest.RESTClient, resource, namespace, selector string, into runtime.Object) error {
 	err := client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).
 		VersionedParams(&metav1.ListOptions{LabelSelector: selector}, c.params).Timeout(requestTimeout).Do(ctx).Into(into)
@@ -90,7 +90,7 @@ func (c *Client) list(ctx context.Context, client *rest.RESTClient, resource, na
 	return nil
 }
 
-// create fills the object with what the server made of it.
+// create creates an object and fills in the server's result.
 func (c *Client) create(ctx context.Context, resource, namespace string, object runtime.Object) error {
 	err := c.core.Post().NamespaceIfScoped(namespace, namespace != "").Resource(resource).
 		VersionedParams(&metav1.CreateOptions{}, c.params).Body(object).Timeout(requestTimeout).Do(ctx).Into(object)
@@ -100,7 +100,7 @@ func (c *Client) create(ctx context.Context, resource, namespace string, object 
 	return nil
 }
 
-// delete asks for the end of an object. One that is not there is no error.
+// delete starts the deletion of an object. A missing one is no error.
 func (c *Client) delete(ctx context.Context, resource, namespace, name string) error {
 	err := c.core.Delete().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).Timeout(requestTimeout).Do(ctx).Error()
 	if err != nil && !isNotFound(err) {

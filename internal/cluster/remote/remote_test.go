@@ -75,7 +75,7 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// What is gone is what was wanted.
+	// A missing object is deleted already.
 	if err := c.DeletePod(ctx, "ns", "gone"); err != nil {
 		t.Error(err)
 	}
@@ -86,7 +86,7 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// socket answers an exec with a function that has both ends of the WebSocket.
+// socket serves an exec with a function that has both ends of the WebSocket.
 func socket(t *testing.T, serve func(*websocket.Conn)) *Client {
 	return open(t, func(w http.ResponseWriter, r *http.Request) {
 		s, err := (&websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io"}}).Upgrade(w, r, nil)
