@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/cmd/internal/cli"
 )
 
-// args are those of the first container, init containers before others, in the DaemonSet of a manifest.
+// args returns the arguments of the first init container, or else of the first container, of the DaemonSet in a manifest.
 func args(t *testing.T, file string) []string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -33,7 +33,7 @@ func args(t *testing.T, file string) []string {
 	return nil
 }
 
-// The manifest asks the agent for what it does anyway: only the node's name and what is installed is up to the cluster.
+// The manifest sets only the node's name and the installation directories; everything else is the agent's default.
 func TestManifestHasTheDefaults(t *testing.T) {
 	all := args(t, "../../deploy/beeline.yaml")
 	cmd := newRunCommand(cli.Env{})

@@ -7,7 +7,7 @@ import (
 	_ "net/http/pprof" // serves profiles
 )
 
-// An agent that is built with the tag pprof serves profiles of itself to its own node: test/kubernetes/scale reads them.
+// With the build tag pprof the agent serves profiles to its own node, for test/kubernetes/scale.
 func init() {
 	go func() { _ = http.ListenAndServe("127.0.0.1:6060", nil) }() //nolint:gosec // for measurements only
 }

@@ -1,4 +1,4 @@
-// Command beeline-bench runs in the pods of `beeline-lab bench --kubeconfig`. It is not meant to be called by hand.
+// Command beeline-bench runs in the pods of `beeline-lab bench --kubeconfig`, which starts it.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// wait keeps a pod alive until SIGTERM. As the first process of the pod it has to reap orphans.
+// wait keeps a pod alive until SIGTERM. As process 1 of the pod it reaps orphans.
 func wait(ctx context.Context) {
 	orphans := make(chan os.Signal, 1)
 	signal.Notify(orphans, syscall.SIGCHLD)

@@ -1,4 +1,4 @@
-// Command beeline-cni is the CNI plugin, which the container runtime executes for every pod.
+// Command beeline-cni is the CNI plugin that the container runtime executes for each pod.
 package main
 
 import (

@@ -30,11 +30,11 @@ import (
 
 // The exit codes of bench beside 0.
 const (
-	exitUsage   cli.ExitCode = 2 // the command line makes no sense
-	exitMeasure cli.ExitCode = 3 // the run gave no result, or not the whole of it
+	exitUsage   cli.ExitCode = 2 // wrong usage
+	exitMeasure cli.ExitCode = 3 // no result, or an incomplete one
 )
 
-// benchFlags are the command line of bench.
+// benchFlags are the flags of bench.
 type benchFlags struct {
 	quick, full, list   bool
 	suite               string
@@ -51,7 +51,7 @@ type benchFlags struct {
 	steal, foreign      float64
 	pods                int
 	cluster             clusterFlags
-	// changed reports whether a person gave a flag.
+	// changed reports whether the command line sets a flag.
 	changed func(name string) bool
 }
 
@@ -59,30 +59,32 @@ func newBenchCommand(e cli.Env) *cobra.Command {
 	var f benchFlags
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Compare pod networking by Beeline with the node's own and with the alternatives, on this machine or on a cluster",
-		Long: `Bench brings up every network on a lab of its own (two nodes made of network namespaces), runs all
-workloads over all of them in rounds of random order, and compares within each round.
+		Short: "Compare Beeline with the node's own network and with other CNI plugins, on this machine or on a cluster",
+		Long: `Compare Beeline with the node's own network and with other CNI plugins.
 
-With --kubeconfig it measures a live cluster instead, whatever its network: it creates pods on two nodes, compares
-the routes from one to the other (node, pod, service, nodeport) and deletes what it created, also when it is
-interrupted. The nodes need the image that "make image-bench" makes; deploy/bench-rbac.yaml has the rights it needs.
+In labs (the default; needs root), bench makes a lab of two nodes for each network. In each round it runs all
+workloads over all networks in random order, and it compares networks only within a round.
 
-The suites services and nodeport compare with the real kube-proxy, which is built first from its sources where that
-has not been done before: it takes some minutes, the Go command, and a module proxy.
+With --kubeconfig, bench measures a live cluster with any CNI plugin. It creates pods on two nodes, compares the
+routes between them (node, pod, service, nodeport) and deletes what it created, also when it is interrupted. The
+nodes need the image that "make image-bench" builds. deploy/bench-rbac.yaml grants the rights that bench needs.
 
-Results go to a directory: results.json (every sample), report.html, and benchmark.txt for benchstat.
+The suites services and nodeport compare with kube-proxy. The first of these runs builds kube-proxy from source: this
+takes some minutes and needs Go and a module proxy.
 
-Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
-		Example: `  beeline-lab bench                                   the quick one, at most five minutes
+Bench writes a directory with results.json (every sample), report.html, and benchmark.txt for benchstat.
+
+Exit codes: 0 success, 2 wrong usage, 3 no result, or an incomplete one.`,
+		Example: `  beeline-lab bench                                   a quick run, at most five minutes
   beeline-lab bench --full --out results/full         everything, more than an hour
   beeline-lab bench --networks node,beeline --workloads tcp_rr --rounds 20
   beeline-lab bench --networks node,beeline,old=../before/bin --rounds 20   this build and another one in the same rounds
   beeline-lab bench --suite=services                  ClusterIPs with Beeline and with kube-proxy, about ten minutes
-  beeline-lab bench --suite=nodeport --ipv6           packets from outside to NodePorts, over IPv6
-  beeline-lab bench --suite=policy                    NetworkPolicies and flows: what they cost, and whether they are enforced
+  beeline-lab bench --suite=nodeport --ipv6           external IPv6 packets to NodePorts
+  beeline-lab bench --suite=policy                    what NetworkPolicies and flows cost, and whether policies are enforced
   beeline-lab bench --list                            networks and workloads
-  beeline-lab bench --kubeconfig ~/.kube/config       the quick one on a cluster
-  beeline-lab bench --kubeconfig ~/.kube/config --clean   delete what a run that crashed has left there`,
+  beeline-lab bench --kubeconfig ~/.kube/config       a quick run on a cluster
+  beeline-lab bench --kubeconfig ~/.kube/config --clean   delete what a crashed run left in the cluster`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.NoArgs(cmd, args); err != nil {
 				return usageError(e, err)
@@ -90,9 +92,9 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// 0 is the default, which a person cannot give.
+			// 0 stands for the default; the command line cannot set it.
 			if set := cmd.Flags().Changed; set("rounds") && f.rounds < 1 || set("duration") && f.duration <= 0 {
-				return usageError(e, errors.New("--rounds and --duration: want more than 0"))
+				return usageError(e, errors.New("--rounds and --duration must be more than 0"))
 			}
 			f.changed = cmd.Flags().Changed
 			if err := f.cluster.check(cmd.Flags()); err != nil {
@@ -112,26 +114,26 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(e, err) })
 	flags := c.Flags()
-	flags.BoolVar(&f.quick, "quick", false, "the most telling workloads on one core, at most five minutes (default)")
-	flags.BoolVar(&f.full, "full", false, "every workload, path, placement and number of processes")
-	flags.StringVar(&f.suite, "suite", suiteNetwork, "what to compare: network (pods), services (ClusterIPs, among up to 10,000 Services; with kube-proxy), nodeport (packets from outside), policy (NetworkPolicies)")
-	flags.IntSliceVar(&f.levels, "levels", nil, "with --suite=services: numbers of Services (default 1,100,1000,10000)")
-	flags.BoolVar(&f.list, "list", false, "list networks and workloads and end")
-	flags.StringSliceVar(&f.networks, "networks", nil, "networks, by name (default all; the quick run in labs leaves out beeline-vxlan); NAME=PATH adds the networks of another build of Beeline, whose directory is PATH")
-	flags.StringSliceVar(&f.workloads, "workloads", nil, "workloads, by name")
-	flags.StringSliceVar(&f.paths, "paths", nil, "cross-node, same-node")
-	flags.StringSliceVar(&f.placements, "placement", nil, "one-core (the whole path on one CPU), spread (one CPU for each end); on a cluster free, or one-core where nodes share a kernel")
-	flags.IntSliceVar(&f.procs, "procs", nil, "numbers of parallel processes")
-	flags.IntVar(&f.rounds, "rounds", 0, "rounds to keep; an interval needs at least 6 (default 9, full 10)")
-	flags.DurationVar(&f.duration, "duration", 0, "length of one sample (default 500ms)")
-	flags.IntVar(&f.mtu, "mtu", 1500, "MTU of the wire")
+	flags.BoolVar(&f.quick, "quick", false, "a few workloads on one core, at most five minutes (default)")
+	flags.BoolVar(&f.full, "full", false, "all workloads, paths, placements and numbers of processes")
+	flags.StringVar(&f.suite, "suite", suiteNetwork, "what to compare: network (pod to pod), services (ClusterIPs, with up to 10,000 Services), nodeport (external packets), policy (NetworkPolicies)")
+	flags.IntSliceVar(&f.levels, "levels", nil, "with --suite=services: comma-separated numbers of Services (default 1,100,1000,10000)")
+	flags.BoolVar(&f.list, "list", false, "list networks and workloads, then exit")
+	flags.StringSliceVar(&f.networks, "networks", nil, "comma-separated networks (default all; the quick run in labs omits beeline-vxlan); NAME=PATH adds the networks of the Beeline build in directory PATH")
+	flags.StringSliceVar(&f.workloads, "workloads", nil, "comma-separated workloads (default: those of the quick or full run)")
+	flags.StringSliceVar(&f.paths, "paths", nil, "comma-separated paths: cross-node, same-node")
+	flags.StringSliceVar(&f.placements, "placement", nil, "comma-separated CPU placements: one-core (the whole path on one CPU), spread (one CPU for each end); on a cluster: free, or one-core if the nodes share a kernel")
+	flags.IntSliceVar(&f.procs, "procs", nil, "comma-separated numbers of parallel processes")
+	flags.IntVar(&f.rounds, "rounds", 0, "number of valid rounds; a confidence interval needs at least 6 (default 9, with --full 10)")
+	flags.DurationVar(&f.duration, "duration", 0, "length of a sample (default 500ms)")
+	flags.IntVar(&f.mtu, "mtu", 1500, "MTU of the link between the nodes")
 	flags.BoolVar(&f.ipv6, "ipv6", false, "measure IPv6 (suites network and nodeport)")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random order (default random)")
-	flags.StringVar(&f.out, "out", "", "directory for results (default results/TIME)")
-	flags.Float64Var(&f.steal, "max-steal", round.DefaultGate.Steal*100, "discard what was measured with more steal than this, in % of all CPU time")
-	flags.Float64Var(&f.foreign, "max-foreign", round.DefaultGate.Foreign*100, "discard what was measured with more foreign load than this, in % of all CPU time; on a cluster 15 unless given")
+	flags.StringVar(&f.out, "out", "", "directory for the results (default results/TIME)")
+	flags.Float64Var(&f.steal, "max-steal", round.DefaultGate.Steal*100, "discard measurements with more CPU steal than this, in % of all CPU time")
+	flags.Float64Var(&f.foreign, "max-foreign", round.DefaultGate.Foreign*100, "discard measurements with more CPU load by other processes than this, in % of all CPU time (default on a cluster: 15)")
 	f.cluster.add(flags)
-	flags.IntVar(&f.pods, "pods", 0, "pods to add and remove for the times of CNI ADD and DEL (default 20, full 200)")
+	flags.IntVar(&f.pods, "pods", 0, "number of CNI ADDs and DELs to time (default 20, with --full 200)")
 	return c
 }
 
@@ -140,7 +142,7 @@ func usageError(e cli.Env, err error) error {
 	return exitUsage
 }
 
-// runInLabs makes a run of a suite on this machine.
+// runInLabs runs a suite in labs on this machine.
 func (f *benchFlags) runInLabs(ctx context.Context, e cli.Env) error {
 	s, err := f.newSuite()
 	if err == nil {
@@ -150,7 +152,7 @@ func (f *benchFlags) runInLabs(ctx context.Context, e cli.Env) error {
 		return usageError(e, err)
 	}
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(e.Stderr, "beeline-lab bench: needs root: it makes network namespaces")
+		fmt.Fprintln(e.Stderr, "beeline-lab bench: needs root: it creates network namespaces")
 		return exitMeasure
 	}
 	if p, ok := s.(interface {
@@ -158,21 +160,21 @@ func (f *benchFlags) runInLabs(ctx context.Context, e cli.Env) error {
 	}); ok {
 		say := func(format string, args ...any) { fmt.Fprintf(e.Stderr, format+"\n", args...) }
 		if err := p.Prepare(ctx, say); err != nil {
-			fmt.Fprintf(e.Stderr, "beeline-lab bench: build kube-proxy, which needs Go and a module proxy: %v\n", err)
+			fmt.Fprintf(e.Stderr, "beeline-lab bench: build kube-proxy (needs Go and a module proxy): %v\n", err)
 			return exitMeasure
 		}
 	}
-	return f.run(ctx, e, s, "every lab is taken down")
+	return f.run(ctx, e, s, "all labs are removed")
 }
 
-// run makes a run, and writes and shows its results. left says in which state an interrupted run leaves things.
+// run runs a suite, and writes and shows its results. left is the state that an interrupted run leaves.
 func (f *benchFlags) run(ctx context.Context, e cli.Env, s round.Suite, left string) error {
 	announce(e, s)
 	run, err := round.Run(ctx, s, round.NewProgress(e.Stderr, isTerminal(e.Stderr), s.Estimate()))
 	return finishBench(e, f.directory(), run, left, err)
 }
 
-// directory is where results go.
+// directory is the directory for the results.
 func (f *benchFlags) directory() string {
 	if f.out != "" {
 		return f.out
@@ -180,20 +182,20 @@ func (f *benchFlags) directory() string {
 	return filepath.Join("results", time.Now().Format("2006-01-02T15-04-05"))
 }
 
-// announce says what a run will be.
+// announce prints the extent of a run.
 func announce(e cli.Env, s round.Suite) {
 	p := s.Plan()
 	fmt.Fprintf(e.Stderr, "%s × %s × %s, about %v. Seed %d.\nGate: %s.\n",
 		plural(len(s.Names()), "network"), plural(len(p.Cells), "figure"), plural(p.Rounds, "round"), s.Estimate().Round(time.Second), p.Seed, p.Gate)
 	if !suite.HasBaseline(s) {
-		fmt.Fprintf(e.Stderr, "Without the network %s there are no ratios and there is no A/A check.\n", stats.Baseline)
+		fmt.Fprintf(e.Stderr, "Without the network %s there are no ratios and no A/A check.\n", stats.Baseline)
 	}
 	for _, w := range p.LeftOut {
-		fmt.Fprintf(e.Stderr, "Left out: %s.\n", w)
+		fmt.Fprintf(e.Stderr, "Omitted: %s.\n", w)
 	}
 }
 
-// finishBench writes and shows the results, also those of a run that was interrupted.
+// finishBench writes and shows the results, also of an interrupted run.
 func finishBench(e cli.Env, out string, run *result.Run, left string, measured error) error {
 	failed := measured != nil
 	say := func(err error) {
@@ -213,7 +215,7 @@ func finishBench(e cli.Env, out string, run *result.Run, left string, measured e
 	}
 	say(measured)
 	if errors.Is(measured, round.ErrNothing) && len(run.Rounds) > 0 {
-		fmt.Fprintln(e.Stderr, "Leave the machine alone while the bench runs. --max-foreign and --max-steal let busier rounds pass; their figures mean less.")
+		fmt.Fprintln(e.Stderr, "Keep the machine idle while the bench runs. Higher --max-foreign and --max-steal accept busier rounds, whose figures mean less.")
 	}
 	if failed {
 		return exitMeasure
@@ -221,7 +223,7 @@ func finishBench(e cli.Env, out string, run *result.Run, left string, measured e
 	return nil
 }
 
-// options are what the flags choose.
+// options returns the options that the flags set.
 func (f *benchFlags) options() (round.Options, error) {
 	o := round.Options{
 		Full: f.full, Workloads: f.workloads, Procs: f.procs, Rounds: f.rounds, Length: f.duration, Levels: f.levels,
@@ -238,7 +240,7 @@ func (f *benchFlags) options() (round.Options, error) {
 		o.Placements = append(o.Placements, result.Placement(p))
 	}
 	if f.quick && f.full {
-		return o, errors.New("either --quick or --full")
+		return o, errors.New("--quick and --full exclude each other")
 	}
 	if f.steal < 0 || f.foreign < 0 {
 		return o, errors.New("--max-steal and --max-foreign cannot be negative")
@@ -263,7 +265,7 @@ func (f *benchFlags) options() (round.Options, error) {
 	return o, nil
 }
 
-// printList prints what a person can choose, on this machine or on a cluster.
+// printList prints the networks and workloads to choose from, on this machine or on a cluster.
 func (f *benchFlags) printList(w io.Writer) error {
 	var text strings.Builder
 	text.WriteString("Networks:\n")
@@ -287,7 +289,7 @@ func (f *benchFlags) printList(w io.Writer) error {
 			continue
 		}
 		fmt.Fprintf(&text, "  %-16s %s\n", i.Name, i.Description)
-		if m := l.Missing(); m != "" && !onCluster { // there, the tools are in the image
+		if m := l.Missing(); m != "" && !onCluster { // the image has the tools
 			fmt.Fprintf(&text, "  %-16s %s\n", "", m)
 		}
 	}
@@ -308,7 +310,7 @@ func listNetworks(list []network.Network, text *strings.Builder) {
 	}
 }
 
-// isTerminal reports whether a person watches.
+// isTerminal reports whether the output is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -18,42 +18,42 @@ type clusterFlags struct {
 	options             cluster.Options
 }
 
-// ofClusters are the flags that mean something with --kubeconfig only; ofLabs only without.
+// clusterOnly are the flags that require --kubeconfig, labOnly those that exclude it.
 var (
-	ofClusters = []string{"context", "clean", "namespace", "client-node", "server-node", "image", "image-pull-secret", "host-ports"}
-	ofLabs     = []string{"mtu", "pods"}
+	clusterOnly = []string{"context", "clean", "namespace", "client-node", "server-node", "image", "image-pull-secret", "host-ports"}
+	labOnly     = []string{"mtu", "pods"}
 )
 
 func (f *clusterFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "measure the cluster of this kubeconfig file")
-	flags.StringVar(&f.context, "context", "", "with --kubeconfig: context in the file (default its current one)")
-	flags.StringVar(&f.options.Namespace, "namespace", "", "with --kubeconfig: use this namespace (default: one of its own, deleted afterwards)")
-	flags.StringVar(&f.options.Client, "client-node", "", "with --kubeconfig: node of the clients (default: chosen)")
-	flags.StringVar(&f.options.Server, "server-node", "", "with --kubeconfig: node of the servers (default: another one)")
+	flags.StringVar(&f.context, "context", "", "with --kubeconfig: context in the file (default: the current one)")
+	flags.StringVar(&f.options.Namespace, "namespace", "", "with --kubeconfig: namespace for the pods (default: a new one, deleted afterwards)")
+	flags.StringVar(&f.options.Client, "client-node", "", "with --kubeconfig: node of the clients (default: any)")
+	flags.StringVar(&f.options.Server, "server-node", "", "with --kubeconfig: node of the servers (default: any other)")
 	flags.StringVar(&f.options.Image, "image", cluster.DefaultImage, "with --kubeconfig: image of the pods")
-	flags.StringVar(&f.options.PullSecret, "image-pull-secret", "", "with --kubeconfig and --namespace: secret there that the nodes need to pull the image")
-	flags.IntVar(&f.options.HostPorts, "host-ports", cluster.DefaultHostPorts, "with --kubeconfig: first of the ports that servers use on the nodes")
-	flags.BoolVar(&f.clean, "clean", false, "with --kubeconfig: delete what runs have left in the cluster, and end")
+	flags.StringVar(&f.options.PullSecret, "image-pull-secret", "", "with --kubeconfig: Secret in --namespace to pull the image with")
+	flags.IntVar(&f.options.HostPorts, "host-ports", cluster.DefaultHostPorts, "with --kubeconfig: first of the host ports that servers use")
+	flags.BoolVar(&f.clean, "clean", false, "with --kubeconfig: delete what earlier runs left in the cluster, then exit")
 }
 
-// check rejects flags without a meaning together.
+// check rejects flags that do not go together.
 func (f *clusterFlags) check(flags *pflag.FlagSet) error {
-	wrong, with := ofClusters, "without"
+	wrong, format := clusterOnly, "--%s requires --kubeconfig"
 	if f.kubeconfig != "" {
-		wrong, with = ofLabs, "with"
+		wrong, format = labOnly, "--%s has no meaning with --kubeconfig"
 	}
 	for _, name := range wrong {
 		if flags.Changed(name) {
-			return fmt.Errorf("--%s means nothing %s --kubeconfig", name, with)
+			return fmt.Errorf(format, name)
 		}
 	}
 	if f.options.PullSecret != "" && f.options.Namespace == "" {
-		return errors.New("--image-pull-secret needs --namespace: the secret has to be there")
+		return errors.New("--image-pull-secret needs --namespace, the namespace of the Secret")
 	}
 	return nil
 }
 
-// runOnCluster makes a run on a live cluster.
+// runOnCluster measures a live cluster.
 func (f *benchFlags) runOnCluster(ctx context.Context, e cli.Env) error {
 	o, err := f.options()
 	if err != nil {
@@ -84,18 +84,18 @@ func (f *benchFlags) runOnCluster(ctx context.Context, e cli.Env) error {
 		return nil
 	}
 	if err != nil {
-		fmt.Fprintf(e.Stderr, "Looking for what other runs have left: %v\n", err)
+		fmt.Fprintf(e.Stderr, "beeline-lab bench: list what earlier runs left: %v\n", err)
 	}
 	for _, l := range left {
-		fmt.Fprintf(e.Stderr, "Another run is under way, or has left something: %s. `beeline-lab bench --clean` with the same --kubeconfig, --context and --namespace removes it.\n", l)
+		fmt.Fprintf(e.Stderr, "Another run is active or left something: %s. `beeline-lab bench --clean` with the same --kubeconfig, --context and --namespace deletes it.\n", l)
 	}
 	return f.run(ctx, e, s, "everything it created is deleted")
 }
 
-// cleanCluster deletes what runs have left and says what it was.
+// cleanCluster deletes what earlier runs left, and names it.
 func cleanCluster(ctx context.Context, e cli.Env, api cluster.API, left []cluster.Leftover) error {
 	if len(left) == 0 {
-		fmt.Fprintln(e.Stderr, "Nothing is left of any run.")
+		fmt.Fprintln(e.Stderr, "Nothing to delete: no run left anything.")
 		return nil
 	}
 	for _, l := range left {

@@ -27,23 +27,22 @@ const (
 	suitePolicy   = "policy"
 )
 
-// ofNetwork are the flags that mean something in the network's suite only, ofServices those in the one of Services, and
-// ofFamilies those in the two that have both families.
+// Flags that only some suites have: network, services, and the two suites with both IP families.
 var (
-	ofNetwork  = []string{"mtu", "pods", "kubeconfig", "paths", "procs"}
-	ofServices = []string{"levels"}
-	ofFamilies = []string{"ipv6"}
+	networkFlags  = []string{"mtu", "pods", "kubeconfig", "paths", "procs"}
+	servicesFlags = []string{"levels"}
+	familyFlags   = []string{"ipv6"}
 )
 
-// checkSuite rejects an unknown suite, and flags without a meaning in it.
+// checkSuite rejects an unknown suite, and flags that the suite does not have.
 func (f *benchFlags) checkSuite(flags *pflag.FlagSet) error {
 	kind, ok := suites[f.suite]
 	if !ok {
 		return fmt.Errorf("no suite %q; there are: %s, %s, %s, %s", f.suite, suiteNetwork, suiteServices, suiteNodePort, suitePolicy)
 	}
-	for _, name := range kind.meaningless {
+	for _, name := range kind.without {
 		if flags.Changed(name) {
-			return fmt.Errorf("--%s means nothing with --suite=%s", name, f.suite)
+			return fmt.Errorf("--%s has no meaning with --suite=%s", name, f.suite)
 		}
 	}
 	return nil
@@ -53,27 +52,27 @@ func (f *benchFlags) checkSuite(flags *pflag.FlagSet) error {
 type suiteKind struct {
 	networks func() []network.Network
 	new      func(round.Options) (round.Suite, error)
-	// meaningless are the flags that have no meaning in it.
-	meaningless []string
+	// without are the flags that it does not have.
+	without []string
 }
 
-// suites are those that run in labs, by name.
+// suites are the suites that run in labs, by name.
 var suites = map[string]suiteKind{
 	suiteNetwork: {
-		network.All, func(o round.Options) (round.Suite, error) { return suiteOrError(pods.New(o)) }, ofServices,
+		network.All, func(o round.Options) (round.Suite, error) { return suiteOrError(pods.New(o)) }, servicesFlags,
 	},
 	suiteServices: {
-		network.WithServices, func(o round.Options) (round.Suite, error) { return suiteOrError(services.New(o)) }, slices.Concat(ofNetwork, ofFamilies),
+		network.WithServices, func(o round.Options) (round.Suite, error) { return suiteOrError(services.New(o)) }, slices.Concat(networkFlags, familyFlags),
 	},
 	suiteNodePort: {
-		network.WithNodePorts, func(o round.Options) (round.Suite, error) { return suiteOrError(nodeport.New(o)) }, slices.Concat(ofNetwork, ofServices),
+		network.WithNodePorts, func(o round.Options) (round.Suite, error) { return suiteOrError(nodeport.New(o)) }, slices.Concat(networkFlags, servicesFlags),
 	},
 	suitePolicy: {
-		network.WithPolicies, func(o round.Options) (round.Suite, error) { return suiteOrError(policy.New(o)) }, slices.Concat(ofNetwork, ofServices, ofFamilies),
+		network.WithPolicies, func(o round.Options) (round.Suite, error) { return suiteOrError(policy.New(o)) }, slices.Concat(networkFlags, servicesFlags, familyFlags),
 	},
 }
 
-// suiteOrError keeps a nil pointer from becoming a suite.
+// suiteOrError returns a nil interface, not an interface with a nil pointer, for an error.
 func suiteOrError[S round.Suite](s S, err error) (round.Suite, error) {
 	if err != nil {
 		return nil, err
@@ -81,7 +80,7 @@ func suiteOrError[S round.Suite](s S, err error) (round.Suite, error) {
 	return s, nil
 }
 
-// newSuite is the suite that the flags choose.
+// newSuite returns the suite that the flags select.
 func (f *benchFlags) newSuite() (round.Suite, error) {
 	o, err := f.options()
 	if err != nil {
@@ -90,7 +89,7 @@ func (f *benchFlags) newSuite() (round.Suite, error) {
 	return suites[f.suite].new(o)
 }
 
-// newConnectCommand is for the bench itself, which runs it in pods.
+// newConnectCommand returns the command that bench runs in pods.
 func newConnectCommand(e cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:    convergence.Command,

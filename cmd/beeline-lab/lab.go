@@ -16,12 +16,12 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// labName binds the flag that every command of a lab has.
+// labName adds the flag --name.
 func labName(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVar(name, "name", testbed.Options{}.Defaults().Name, "name of the lab")
 }
 
-// nameFlag is what a hint has to add for a lab that is not the default one.
+// nameFlag returns the flag that a hint needs for a lab that is not the default one.
 func nameFlag(lab string) string {
 	if lab == (testbed.Options{}).Defaults().Name {
 		return ""
@@ -33,7 +33,7 @@ func newUpCommand(e cli.Env) *cobra.Command {
 	o := testbed.Options{Network: "beeline"}.Defaults()
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Make nodes with a network",
+		Short: "Create a lab: nodes and a network for their pods",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			lab, err := labUp(cmd.Context(), o)
@@ -46,20 +46,20 @@ func newUpCommand(e cli.Env) *cobra.Command {
 	labName(cmd, &o.Name)
 	f := cmd.Flags()
 	f.IntVar(&o.Nodes, "nodes", o.Nodes, "number of nodes")
-	f.StringVar(&o.Network, "network", o.Network, "network of the pods: "+strings.Join(network.Names(network.All()), ", "))
-	f.IntVar(&o.Subnets, "subnets", o.Subnets, "subnets to spread the nodes over, with a router between them")
-	f.IntVar(&o.MTU, "mtu", o.MTU, "MTU of the wire in bytes")
-	f.BoolVar(&o.IPv6, "ipv6", o.IPv6, "IPv6 addresses beside the IPv4 ones")
+	f.StringVar(&o.Network, "network", o.Network, "network for the pods: "+strings.Join(network.Names(network.All()), ", "))
+	f.IntVar(&o.Subnets, "subnets", o.Subnets, "number of subnets of the nodes, with a router between them")
+	f.IntVar(&o.MTU, "mtu", o.MTU, "MTU of the link between the nodes")
+	f.BoolVar(&o.IPv6, "ipv6", o.IPv6, "IPv6 addresses in addition to IPv4 ones")
 	return cmd
 }
 
-// labUp makes a lab and its network, or nothing.
+// labUp creates a lab and its network. If that fails it leaves nothing.
 func labUp(ctx context.Context, o testbed.Options) (*testbed.Lab, error) {
 	podNetwork, err := network.Named(o.Network)
 	if err != nil {
 		return nil, fmt.Errorf("--network: %w", err)
 	}
-	if err := o.Validate(); err != nil { // before defaults take the place of zeros that were typed
+	if err := o.Validate(); err != nil { // before defaults replace zeros
 		return nil, err
 	}
 	if _, err := testbed.Requirements(); err != nil {
@@ -98,10 +98,10 @@ func printLabUp(e cli.Env, lab *testbed.Lab) error {
 	next := []string{
 		"beeline-lab add-pod" + flag + " " + first + " client", "a pod on " + first,
 		"beeline-lab add-pod" + flag + " " + last + " server", "a pod on " + last,
-		"beeline-lab exec" + flag + " " + first + " -- ip address", "a command on a node, or in a pod by its name",
+		"beeline-lab exec" + flag + " " + first + " -- ip address", "run a command on a node, or in a pod",
 	}
 	if strings.HasPrefix(lab.Network, "beeline") {
-		next = append(next, "beeline-lab exec"+flag+" "+first+" -- beeline status", "what the agent of "+first+" says")
+		next = append(next, "beeline-lab exec"+flag+" "+first+" -- beeline status", "the state of the network of "+first)
 	}
 	return hints(e, append(next, "beeline-lab down"+flag, "remove everything")...)
 }
@@ -110,7 +110,7 @@ func newAddPodCommand(e cli.Env) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "add-pod NODE NAME",
-		Short: "Make a pod on a node, through the network's CNI plugin",
+		Short: "Add a pod to a node with the network's CNI plugin",
 		Args:  cli.Arguments(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lab, podNetwork, err := openLab(name)
@@ -137,7 +137,7 @@ func newAddPodCommand(e cli.Env) *cobra.Command {
 	return cmd
 }
 
-// printPodHints suggests another pod, or to reach one that is there.
+// printPodHints suggests to reach another pod, or to add one.
 func printPodHints(e cli.Env, lab *testbed.Lab, pod *testbed.Pod) error {
 	pods, err := lab.Pods()
 	if err != nil {
@@ -148,7 +148,7 @@ func printPodHints(e cli.Env, lab *testbed.Lab, pod *testbed.Pod) error {
 		if other.Name != pod.Name && len(other.Addresses) > 0 {
 			return hints(e,
 				fmt.Sprintf("beeline-lab exec%s %s -- ping -c 3 %s", flag, pod.Name, other.Name), "reach "+other.Name+" on "+other.Node,
-				"beeline-lab status", "what is there")
+				"beeline-lab status", "show labs, nodes and pods")
 		}
 	}
 	last := lab.Node(len(lab.Nodes()) - 1)
@@ -159,7 +159,7 @@ func newDelPodCommand(e cli.Env) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "del-pod NAME",
-		Short: "Remove a pod, through the network's CNI plugin",
+		Short: "Delete a pod with the network's CNI plugin",
 		Args:  cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lab, podNetwork, err := openLab(name)
@@ -207,17 +207,17 @@ func newExecCommand(e cli.Env) *cobra.Command {
 			if len(command) == 0 {
 				return errors.New("no command: want NODE|POD -- COMMAND")
 			}
-			// No context: an interrupt from the terminal reaches the command itself, which decides.
+			// No context: an interrupt from the terminal reaches the command itself.
 			child := lab.Command(command[0], command[1:]...)
 			child.Env = os.Environ()
-			if podNetwork, err := network.Named(lab.Network); err == nil { // a lab may be nodes only
+			if podNetwork, err := network.Named(lab.Network); err == nil { // a lab may have no network
 				child.Env = append(child.Env, cli.SocketVariable+"="+network.AgentSocket(podNetwork, node))
 			}
 			child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), e.Stdout, e.Stderr
 			return passOn(place.Run(child))
 		},
 	}
-	cmd.Flags().SetInterspersed(false) // what follows the place belongs to the command
+	cmd.Flags().SetInterspersed(false) // flags after the first argument belong to COMMAND
 	labName(cmd, &name)
 	return cmd
 }
@@ -241,7 +241,7 @@ func findPlace(lab *testbed.Lab, name string) (*testbed.Node, testbed.Place, err
 	return node, lab.Place(pod), nil
 }
 
-// passOn turns the end of a command into the exit code that a shell would give.
+// passOn converts the end of a command to the exit code that a shell returns.
 func passOn(err error) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -258,7 +258,7 @@ func newDownCommand(e cli.Env) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "down",
-		Short: "Remove a lab, also one that a crashed command left",
+		Short: "Remove a lab, or what an interrupted command left of one",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			listed, err := testbed.List()
@@ -285,12 +285,12 @@ func newDownCommand(e cli.Env) *cobra.Command {
 		},
 	}
 	labName(cmd, &name)
-	cmd.Flags().BoolVar(&all, "all", false, "all labs of this machine")
+	cmd.Flags().BoolVar(&all, "all", false, "remove all labs of this machine")
 	cmd.MarkFlagsMutuallyExclusive("name", "all")
 	return cmd
 }
 
-// openLab gives a lab that is up and its network.
+// openLab returns a lab that is up, and its network.
 func openLab(name string) (*testbed.Lab, network.Network, error) {
 	lab, err := testbed.Open(name)
 	if err != nil {
@@ -300,11 +300,11 @@ func openLab(name string) (*testbed.Lab, network.Network, error) {
 	return lab, podNetwork, err
 }
 
-// hintNotUp adds what to type where there is no lab.
+// hintNotUp adds the commands for a lab that is not up.
 func hintNotUp(name string, err error) error {
 	if !errors.Is(err, testbed.ErrNotUp) {
 		return err
 	}
 	flag := nameFlag(name)
-	return fmt.Errorf("%w (%s makes it, %s removes what is left of one)", err, typed("beeline-lab up"+flag), typed("beeline-lab down"+flag))
+	return fmt.Errorf("%w (%s creates it, %s removes an incomplete one)", err, typed("beeline-lab up"+flag), typed("beeline-lab down"+flag))
 }

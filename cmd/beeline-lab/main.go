@@ -1,4 +1,4 @@
-// Command beeline-lab tries networks on nodes made of network namespaces, and compares them.
+// Command beeline-lab runs and compares pod networks on nodes that are network namespaces.
 package main
 
 import (
@@ -13,17 +13,17 @@ var version = "development"
 func main() { cli.Main(newRootCommand) }
 
 func newRootCommand(e cli.Env) *cobra.Command {
-	root := cli.Root(e, "beeline-lab", "Try and compare networks on nodes made of network namespaces", version,
+	root := cli.Root(e, "beeline-lab", "Try and compare pod networks on one machine", version,
 		newUpCommand(e), newAddPodCommand(e), newDelPodCommand(e), newExecCommand(e), newStatusCommand(e), newDownCommand(e),
 		newBenchCommand(e), newReportCommand(e), newConnectCommand(e),
 	)
-	root.Long = `Try and compare networks on nodes made of network namespaces.
+	root.Long = `Try and compare pod networks on one machine.
 
-A lab is a few nodes on this machine, joined by a wire. Each has a network namespace,
-a cgroup and a BPF file system of its own. Its network is Beeline or one of the
-alternatives. A lab needs root; "beeline-lab down" removes everything.
+A lab is a few nodes on this machine that share a virtual link. Each node is a network
+namespace with its own cgroup and BPF file system. The pods of a lab use Beeline or
+another CNI plugin. A lab needs root; "beeline-lab down" removes it.
 
-"beeline-lab bench" measures the networks in labs of its own, or the network of a live
-cluster.`
+"beeline-lab bench" compares networks in labs that it makes and removes, or measures the
+network of a live cluster.`
 	return root
 }

@@ -16,14 +16,15 @@ func newReportCommand(e cli.Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "report DIR [DIR]",
 		Short: "Show the results of a bench again, or compare two",
-		Long: `Report renders DIR/results.json again: as a table on the terminal and as DIR/report.html.
-With two directories it compares the second with the first, figure by figure; with --html the comparison
-is written to the second one.`,
-		Example: `  beeline-lab report results/2026-11-20          table, and report.html written anew
-  beeline-lab report results/a results/b         what changed from a to b
-  beeline-lab report --html results/a results/b  the same as results/b/compare.html
-  beeline-lab report --markdown results/a        all tables as Markdown
-  beeline-lab report --summary results/a         the overview as Markdown, for a README`,
+		Long: `Print DIR/results.json as tables and write DIR/report.html.
+
+With two directories, compare the second with the first, figure by figure. The comparison goes to the terminal, or
+with --html to compare.html in the second directory.`,
+		Example: `  beeline-lab report results/2026-11-20          print tables and write report.html
+  beeline-lab report results/a results/b         print what changed from a to b
+  beeline-lab report --html results/a results/b  write it to results/b/compare.html
+  beeline-lab report --markdown results/a        print all tables as Markdown
+  beeline-lab report --summary results/a         print the overview as Markdown`,
 		Args: cli.Arguments(cobra.RangeArgs(1, 2)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var runs []*result.Run
@@ -60,8 +61,8 @@ is written to the second one.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&html, "html", false, "only write report.html, or compare.html of two runs")
-	c.Flags().BoolVar(&table, "table", false, "only print the table")
+	c.Flags().BoolVar(&html, "html", false, "only write report.html, or compare.html for two directories")
+	c.Flags().BoolVar(&table, "table", false, "only print the tables")
 	c.Flags().BoolVar(&markdown, "markdown", false, "only print the tables, as Markdown")
 	c.Flags().BoolVar(&summary, "summary", false, "only print the overview, as Markdown")
 	c.MarkFlagsMutuallyExclusive("html", "table", "markdown", "summary")

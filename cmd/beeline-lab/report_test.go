@@ -24,7 +24,7 @@ func results(t *testing.T) string {
 func TestReport(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags []string
-		says  string // on stdout; nothing may be there where it is empty
+		says  string // a part of stdout; empty: stdout is empty
 		html  bool
 	}{
 		"both":       {nil, "Ratio to node · cross-node · one-core", true},

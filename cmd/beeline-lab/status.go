@@ -17,7 +17,7 @@ import (
 // labStatus is one lab in `beeline-lab status -o json`.
 type labStatus struct {
 	Name string `json:"name"`
-	// Whole is false for the remains of a command that was interrupted; only Name is known of them.
+	// Whole is false for a lab that an interrupted command left incomplete: it has a Name only.
 	Whole             bool         `json:"whole"`
 	Network           string       `json:"network,omitempty"`
 	MTU               int          `json:"mtu,omitempty"`
@@ -84,7 +84,7 @@ func (s *labStatus) read(lab *testbed.Lab) error {
 	podNetwork, err := network.Named(lab.Network)
 	for _, node := range lab.Nodes() {
 		n := nodeStatus{Node: node, Pods: []*testbed.Pod{}}
-		if err == nil { // a lab of the bench may have no network of its own
+		if err == nil { // a lab may have no network
 			n.AgentPID = network.AgentPID(podNetwork, node)
 		}
 		processes, err := node.Processes()
@@ -105,7 +105,7 @@ func (s *labStatus) read(lab *testbed.Lab) error {
 func printLabs(e cli.Env, labs []labStatus) error {
 	if len(labs) == 0 {
 		fmt.Fprintln(e.Stdout, "There is no lab.")
-		return hints(e, "beeline-lab up", "make one of two nodes with the network beeline")
+		return hints(e, "beeline-lab up", "create a lab of two nodes with Beeline")
 	}
 	for i, lab := range labs {
 		if i > 0 {
@@ -120,7 +120,7 @@ func printLabs(e cli.Env, labs []labStatus) error {
 
 func printLab(e cli.Env, lab labStatus) error {
 	if !lab.Whole {
-		fmt.Fprintf(e.Stdout, "Lab %q was left half made by a command that was interrupted.\n", lab.Name)
+		fmt.Fprintf(e.Stdout, "Lab %q is incomplete: the command that made it was interrupted.\n", lab.Name)
 		return hints(e, "beeline-lab down"+nameFlag(lab.Name), "remove what is left")
 	}
 	fmt.Fprintf(e.Stdout, "Lab %q: %s, network %s, MTU %d, congestion control %s\n\n",
@@ -144,13 +144,13 @@ func printLab(e cli.Env, lab labStatus) error {
 		return err
 	}
 	if len(pods) == 1 {
-		return hints(e, "beeline-lab add-pod"+nameFlag(lab.Name)+" "+lab.Nodes[0].Name+" client", "make a pod")
+		return hints(e, "beeline-lab add-pod"+nameFlag(lab.Name)+" "+lab.Nodes[0].Name+" client", "add a pod")
 	}
 	fmt.Fprintln(e.Stdout)
 	return cli.Table(e.Stdout, pods)
 }
 
-// hints ends an output with what one may type next; commands and what they do alternate.
+// hints prints commands to type next. pairs are commands, each followed by its description.
 func hints(e cli.Env, pairs ...string) error {
 	fmt.Fprintln(e.Stdout, "\nNext:")
 	var rows [][]string
@@ -160,7 +160,7 @@ func hints(e cli.Env, pairs ...string) error {
 	return cli.Table(e.Stdout, rows)
 }
 
-// typed rewrites a command line so that it can be copied: the programs are where this one was called from.
+// typed returns a command line that works when copied: with the directory of this program, and sudo if it was used.
 func typed(command string) string {
 	if dir := filepath.Dir(os.Args[0]); strings.Contains(os.Args[0], "/") {
 		command = dir + "/" + strings.ReplaceAll(command, "-- beeline ", "-- "+dir+"/beeline ")

@@ -14,8 +14,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// flowQuestion has the flags of `beeline flows`.
-type flowQuestion struct {
+// flowQuery has the flags of `beeline flows`.
+type flowQuery struct {
 	filter agentapi.FlowFilter
 	since  time.Duration
 	follow bool
@@ -25,10 +25,10 @@ type flowQuestion struct {
 const flowsLast = 100
 
 func newFlowsCommand(e cli.Env) *cobra.Command {
-	var q flowQuestion
+	var q flowQuery
 	cmd := newReadCommand(e, "flows", "Show connections and drops by the names of pods and Services",
 		func(cmd *cobra.Command, c *agentapi.Client) (*agentapi.FlowList, error) {
-			return c.Flows(cmd.Context(), q.asked(cmd, time.Now()))
+			return c.Flows(cmd.Context(), q.request(cmd, time.Now()))
 		}, printFlows)
 	cmd.Long = `Show the connections and drops of this node: source and destination, the NetworkPolicies that
 allowed a connection, or the reason of a drop.
@@ -52,12 +52,12 @@ name of a pod, Service or node, an address, or a CIDR.`
 			return fmt.Errorf("--follow supports the output formats text and json, not %q", output)
 		}
 		client := agentapi.NewClient(cmd.Flag("socket").Value.String())
-		return explain(followFlows(cmd.Context(), e, client, q.asked(cmd, time.Now()), output == "json"))
+		return explain(followFlows(cmd.Context(), e, client, q.request(cmd, time.Now()), output == "json"))
 	}
 	return cmd
 }
 
-func (q *flowQuestion) addFlags(cmd *cobra.Command) {
+func (q *flowQuery) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&q.filter.Pod, "pod", "", "show flows from or to this pod, Service, node, address or CIDR")
 	f.StringVar(&q.filter.From, "from", "", "show flows from this source")
@@ -71,8 +71,8 @@ func (q *flowQuestion) addFlags(cmd *cobra.Command) {
 	f.BoolVarP(&q.follow, "follow", "f", false, "keep printing new flows; with --last or --since, after the ones in the buffer")
 }
 
-// asked returns the filter for the agent.
-func (q *flowQuestion) asked(cmd *cobra.Command, now time.Time) agentapi.FlowFilter {
+// request returns the filter for the agent.
+func (q *flowQuery) request(cmd *cobra.Command, now time.Time) agentapi.FlowFilter {
 	filter := q.filter
 	if q.since > 0 {
 		filter.Since = now.Add(-q.since)

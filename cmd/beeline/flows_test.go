@@ -48,17 +48,17 @@ func someFlows() []agentapi.Flow {
 		{
 			Time: flowNoon, Event: agentapi.FlowEventDropped, Verdict: agentapi.FlowDropped, Protocol: "UDP",
 			Source: agentapi.FlowEnd{Address: netip.MustParseAddr("2001:db8::7"), Port: 53}, Destination: flowPod("shop", "cart", "fd00::2", 9),
-			Reason: "ingress_policy", Meaning: "ask somebody", Program: "to_pod", Packets: 12,
+			Reason: "ingress_policy", Meaning: "no rule allows it", Program: "to_pod", Packets: 12,
 		},
 		{
 			Time: flowNoon, Event: agentapi.FlowEventDropped, Verdict: agentapi.FlowDropped, Protocol: "ICMP",
 			Source: agentapi.FlowEnd{Address: netip.MustParseAddr("198.51.100.7"), Port: 7}, DevicePod: "shop/cart",
 			Destination: agentapi.FlowEnd{Address: netip.MustParseAddr("172.30.0.1"), Kind: agentapi.FlowEndNode, Name: "a", Node: "a"},
-			Reason:      "spoofed_source", Meaning: "it lied", Program: "from_pod", Packets: 1,
+			Reason:      "spoofed_source", Meaning: "the source is another's", Program: "from_pod", Packets: 1,
 		},
 		{
 			Time: flowNoon, Event: agentapi.FlowEventDropped, Verdict: agentapi.FlowDropped, DevicePod: "shop/cart",
-			Reason: "not_ip", Meaning: "it was something else", Program: "from_pod", Packets: 1,
+			Reason: "not_ip", Meaning: "the frame is not IP", Program: "from_pod", Packets: 1,
 		},
 		{
 			Time: flowNoon, Event: agentapi.FlowEventOpened, Verdict: agentapi.FlowAllowed, Protocol: "TCP", Source: cart, Packets: 1,
@@ -84,9 +84,9 @@ func TestPrintFlows(t *testing.T) {
 		"12:00:01.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       closed   ≥6/5     allowed by shop/from-cart (egress) and shop/to-db (ingress); evicted from the full conntrack table, so its end is unknown",
 		"12:00:00.123  node a:40000               →  shop/db-0:5432 (Service shop/db)  TCP       opened   1        the pod's own node",
 		"12:00:00.123  node b:40000               →  shop/db-0:5432 (Service shop/db)  TCP       opened   1        -",
-		"12:00:00.123  [2001:db8::7]:53           →  shop/cart:9                       UDP       dropped  12       ingress_policy in to_pod: ask somebody",
-		"12:00:00.123  shop/cart as 198.51.100.7  →  node a                            ICMP      dropped  1        spoofed_source in from_pod: it lied",
-		"12:00:00.123  shop/cart                  →  ?                                 -         dropped  1        not_ip in from_pod: it was something else",
+		"12:00:00.123  [2001:db8::7]:53           →  shop/cart:9                       UDP       dropped  12       ingress_policy in to_pod: no rule allows it",
+		"12:00:00.123  shop/cart as 198.51.100.7  →  node a                            ICMP      dropped  1        spoofed_source in from_pod: the source is another's",
+		"12:00:00.123  shop/cart                  →  ?                                 -         dropped  1        not_ip in from_pod: the frame is not IP",
 		"12:00:00.123  shop/cart:40000            →  Service shop/web:80               TCP       opened   1        -",
 		"Lost: 3 dropped events: there were too many.",
 		"",
@@ -104,31 +104,31 @@ func TestPrintNoFlows(t *testing.T) {
 		"No flows yet: only drops, and connections of pods that NetworkPolicies select, are reported (--flows=policy).\n": {Telling: "policy"},
 		"No flows yet.\n": {Telling: "all"},
 		"None of the 7 flows in the buffer, since 2026-05-01T12:00:00Z, matches.\n": {Telling: "all", Kept: 7, Oldest: flowNoon},
-		"No flows yet.\nLost: 9 opened events: nobody read.\n": {
-			Telling: "all", Losses: []agentapi.FlowLoss{{Event: "opened", Meaning: "nobody read", Events: 9}},
+		"No flows yet.\nLost: 9 opened events: the reader was too slow.\n": {
+			Telling: "all", Losses: []agentapi.FlowLoss{{Event: "opened", Meaning: "the reader was too slow", Events: 9}},
 		},
 	} {
 		var out strings.Builder
 		if err := printFlows(&out, &list); err != nil || out.String() != want {
-			t.Errorf("got %q (%v), expected %q", &out, err, want)
+			t.Errorf("got %q (%v), want %q", &out, err, want)
 		}
 	}
 }
 
-// flowService is an agent that has flows, and notes what it is asked.
+// flowService is an agent with flows that records requests.
 type flowService struct {
 	agentapi.Service
-	asked []agentapi.FlowFilter
-	err   error
+	requested []agentapi.FlowFilter
+	err       error
 }
 
 func (s *flowService) Flows(_ context.Context, which agentapi.FlowFilter) (*agentapi.FlowList, error) {
-	s.asked = append(s.asked, which)
+	s.requested = append(s.requested, which)
 	return &agentapi.FlowList{Telling: "policy", Flows: someFlows()[:1], Kept: 1}, s.err
 }
 
 func (s *flowService) FollowFlows(ctx context.Context, which agentapi.FlowFilter, each func(agentapi.FlowLine) error) error {
-	s.asked = append(s.asked, which)
+	s.requested = append(s.requested, which)
 	if s.err != nil {
 		return s.err
 	}
@@ -147,7 +147,7 @@ func (s *flowService) FollowFlows(ctx context.Context, which agentapi.FlowFilter
 	return ctx.Err()
 }
 
-// serveFlows gives the socket of such an agent.
+// serveFlows serves such an agent and returns its socket.
 func serveFlows(t *testing.T, s *flowService) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "agent.sock")
@@ -175,28 +175,28 @@ func TestFlowsCommandAsks(t *testing.T) {
 			agentapi.FlowFilter{Pod: "a/b", From: "c", To: "10.0.0.0/8", Verdict: "dropped", Protocol: "tcp", Port: 80, Reason: "not_ip", Last: flowsLast},
 		},
 	} {
-		s.asked = nil
+		s.requested = nil
 		var out, errOut strings.Builder
 		if code := cli.Run(t.Context(), cli.Env{Stdout: &out, Stderr: &errOut}, newRootCommand, append([]string{"flows", "--socket", socket}, c.args...)); code != 0 {
 			t.Errorf("%v: code %d: %s", c.args, code, &errOut)
 		}
-		if diff := cmp.Diff([]agentapi.FlowFilter{c.want}, s.asked); diff != "" {
-			t.Errorf("%v asks (-want +got):\n%s", c.args, diff)
+		if diff := cmp.Diff([]agentapi.FlowFilter{c.want}, s.requested); diff != "" {
+			t.Errorf("%v requests (-want +got):\n%s", c.args, diff)
 		}
 		if !strings.Contains(out.String(), "db-0") {
 			t.Errorf("%v prints %q", c.args, &out)
 		}
 	}
-	s.asked = nil
+	s.requested = nil
 	begin := time.Now()
 	if code := cli.Run(t.Context(), cli.Env{Stdout: &strings.Builder{}, Stderr: &strings.Builder{}}, newRootCommand, []string{"flows", "--socket", socket, "--since", "5m"}); code != 0 {
 		t.Errorf("code %d", code)
 	}
-	if since := s.asked[0].Since; since.Before(begin.Add(-5*time.Minute-time.Second)) || since.After(time.Now().Add(-5*time.Minute)) {
-		t.Errorf("--since 5m asks for what is after %v, at %v", since, begin)
+	if since := s.requested[0].Since; since.Before(begin.Add(-5*time.Minute-time.Second)) || since.After(time.Now().Add(-5*time.Minute)) {
+		t.Errorf("--since 5m requests flows since %v, at %v", since, begin)
 	}
-	if s.asked[0].Last != 0 {
-		t.Errorf("--since asks for the last %d, expected all since then", s.asked[0].Last)
+	if s.requested[0].Last != 0 {
+		t.Errorf("--since requests the last %d, want all since then", s.requested[0].Last)
 	}
 	s.err = agentapi.Errorf(agentapi.CodeInvalid, "filter: no such verdict")
 	var errOut strings.Builder
@@ -209,7 +209,7 @@ func TestFlowsCommandAsks(t *testing.T) {
 	}
 }
 
-// interrupting is an output that interrupts the command once it has had so many lines.
+// interrupting is an output that interrupts the command after a number of lines.
 type interrupting struct {
 	strings.Builder
 	lines     int
@@ -250,8 +250,8 @@ func TestFlowsCommandFollows(t *testing.T) {
 		t.Errorf("code %d: %s\n%s", code, errOut, out)
 	}
 	follow(4, "--last", "0")
-	if diff := cmp.Diff([]agentapi.FlowFilter{{New: true}, {Last: 5}, {}}, s.asked); diff != "" {
-		t.Errorf("asks (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]agentapi.FlowFilter{{New: true}, {Last: 5}, {}}, s.requested); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 	s.err = errors.New("disk on fire")
 	if code, _, errOut := follow(1); code != 1 || !strings.Contains(errOut, "disk on fire") {

@@ -1,4 +1,4 @@
-// Command beeline shows the network of a node: it asks the agent of the node on the agent's socket.
+// Command beeline shows the network of a node. It reads from the agent's unix socket.
 package main
 
 import (

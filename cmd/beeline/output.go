@@ -12,10 +12,10 @@ import (
 	"github.com/beeline-cni/beeline/cmd/internal/cli"
 )
 
-// jsonPath begins an output format that goes on with a template, as kubectl's does.
+// jsonPath is the prefix of an output format with a template, as kubectl's.
 const jsonPath = "jsonpath="
 
-// formats are for help and errors.
+// formats lists the output formats for help and errors.
 const formats = "text, json, yaml, jsonpath=TEMPLATE"
 
 // checkFormat checks the value of --output.

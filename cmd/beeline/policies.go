@@ -79,7 +79,7 @@ func podNames(pods []string) string {
 	return dash(strings.Join(all, ", "))
 }
 
-// policyRows counts what this node enforces of NetworkPolicies beside the capacity for it.
+// policyRows counts what this node enforces, with the capacity of its tables.
 func policyRows(s *agentapi.Status) [][]string {
 	p := s.Policy
 	rows := [][]string{{"COUNT OF", "CURRENT", "CAPACITY"}}

@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
 )
 
-// explainer is an agent with one answer about policies.
+// explainer is an agent with one explanation of policies.
 type explainer struct {
 	agentapi.Service
 	asked  agentapi.PolicyQuestion
@@ -30,7 +30,7 @@ func (e *explainer) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) 
 func (e *explainer) Policies(context.Context, agentapi.PolicyFilter) ([]agentapi.NetworkPolicy, error) {
 	return []agentapi.NetworkPolicy{{
 		Namespace: "shop", Name: "web", Pods: []string{"shop/a", "shop/b", "shop/c", "shop/d"}, Directions: []string{agentapi.DirectionEgress}, IngressRules: 3, EgressRules: 2,
-		State: agentapi.PolicyClosed, Reason: "it is not understood",
+		State: agentapi.PolicyClosed, Reason: "a field is invalid",
 	}}, nil
 }
 
@@ -48,7 +48,7 @@ func (e *explainer) socket(t *testing.T) string {
 	return socket
 }
 
-// The arguments become the question, and the result the exit code.
+// The arguments become the request, and the result the exit code.
 func TestPolicyExplain(t *testing.T) {
 	allowed := &agentapi.PolicyAnswer{Allowed: true, Ways: []agentapi.PolicyWay{{From: "a", To: "b", Allowed: true}}}
 	denied := &agentapi.PolicyAnswer{Ways: []agentapi.PolicyWay{{From: "a", To: "b", Ingress: agentapi.PolicyJudgement{
@@ -112,7 +112,7 @@ func TestPolicyExplainWithoutAgent(t *testing.T) {
 
 func TestPoliciesStateAndPods(t *testing.T) {
 	code, stdout, stderr := beeline(t, "policies", "--socket", (&explainer{answer: nil}).socket(t))
-	for _, word := range []string{"shop/web", "egress", "  2  ", "a, b, c, and 1 more", "closed: it is not understood"} {
+	for _, word := range []string{"shop/web", "egress", "  2  ", "a, b, c, and 1 more", "closed: a field is invalid"} {
 		if code != 0 || !strings.Contains(stdout, word) {
 			t.Errorf("no %q, exit code %d, in\n%s%s", word, code, stdout, stderr)
 		}

@@ -25,7 +25,7 @@ func newReadCommand[T any](e cli.Env, use, short string, ask func(*cobra.Command
 		func(cmd *cobra.Command, _ []string, c *agentapi.Client) (T, error) { return ask(cmd, c) }, text)
 }
 
-// newReadArgsCommand makes one that has arguments.
+// newReadArgsCommand makes one with arguments.
 func newReadArgsCommand[T any](e cli.Env, use, short string, args cobra.PositionalArgs,
 	ask func(*cobra.Command, []string, *agentapi.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
 	var r reading
@@ -59,18 +59,18 @@ func defaultSocket() string {
 	return agentapi.DefaultSocket
 }
 
-// explain says what to do when no agent answers, or none may be asked.
+// explain adds what to do if the agent's socket has no listener or denies access.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, agentapi.ErrNoAgent):
 		return fmt.Errorf("%w: is `beeline-agent run` running on this node, with this --socket?", err)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: only root may ask the agent", err)
+		return fmt.Errorf("%w: only root can access the agent", err)
 	}
 	return err
 }
 
-// byteCount prints a size with the unit a person would choose.
+// byteCount formats a size in B, KiB or MiB.
 func byteCount(n uint64) string {
 	switch {
 	case n >= 1<<20:

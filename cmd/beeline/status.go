@@ -85,7 +85,7 @@ func uplinkRows(all []agentapi.Uplink) [][]string {
 	return rows
 }
 
-// translationRows counts frontends, backends and NAT entries beside the capacity for them.
+// translationRows counts frontends, backends and NAT entries, with the capacity of their tables.
 func translationRows(s *agentapi.Status) [][]string {
 	rows := [][]string{{"COUNT OF", "CURRENT", "CAPACITY"}}
 	add := func(name string, current any, capacity string) {
