@@ -45,9 +45,9 @@ func (c Config) datapath(w paths) (config.Datapath, error) {
 		Cgroup:        w.cgroup,
 		Acceleration:  c.NodePortAcceleration,
 		Sizes: config.Sizes{
-			Routes: uint32(c.RoutesMax), Services: uint32(c.Sizes.Services), Backends: uint32(c.Sizes.Backends), Connections: uint32(c.Sizes.NAT),
-			Openings: uint32(c.Sizes.NATPending), Affinities: uint32(c.Sizes.Affinities),
-			Identities: uint32(c.PolicySizes.Identities), Policies: uint32(c.PolicySizes.Policies), Sessions: uint32(c.PolicySizes.Conntrack),
+			Routes: uint32(c.RoutesMax), Services: uint32(c.Sizes.Services), Backends: uint32(c.Sizes.Backends), NAT: uint32(c.Sizes.NAT),
+			NATPending: uint32(c.Sizes.NATPending), Affinities: uint32(c.Sizes.Affinities),
+			Identities: uint32(c.PolicySizes.Identities), Policies: uint32(c.PolicySizes.Policies), Conntrack: uint32(c.PolicySizes.Conntrack),
 		},
 	}, nil
 }

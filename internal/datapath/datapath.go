@@ -1,9 +1,9 @@
-// Package datapath is the datapath of one node: the programs and maps that package load opens, the tables of the packages below, and the
-// programs' attachments. It assembles them; each subject has a package of its own. Only internal/datapath and the packages below import
-// cilium/ebpf, and raw maps do not leave them.
+// Package datapath assembles the datapath of one node: the programs and maps that package load opens, the tables of
+// the packages below, and the attached programs. Only internal/datapath and the packages below it import cilium/ebpf,
+// and they keep raw maps to themselves.
 //
-// Maps and links are pinned, so the datapath goes on without the agent. Open adopts what an earlier agent
-// left; attaching replaces its programs one by one by an atomic update of the link, never by detaching.
+// Maps and links are pinned, so the datapath keeps working without the agent. Open adopts what an earlier agent
+// pinned. Attaching replaces its programs one by one by an atomic update of the link, never by detaching.
 package datapath
 
 import (
@@ -28,8 +28,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// Datapath is the loaded datapath of one node. Its methods may be called from several goroutines, except
-// that calls for one device must not overlap.
+// Datapath is the loaded datapath of one node. Its methods are safe for concurrent use, except that calls for one
+// device must not overlap.
 type Datapath struct {
 	*attach.Attacher
 
@@ -40,20 +40,22 @@ type Datapath struct {
 	Lease     fwd.Lease
 	Tunnel    fwd.Tunnel
 	Uplinks   fwd.Uplinks
-	// Services and Table are there in every configuration; without Datapath.Services or Datapath.Masquerade their maps have one entry.
+	// Services and NAT exist in every configuration. Without config.Datapath's Services or Masquerade their maps have
+	// one entry.
 	Services *lb.Services
 	NAT      *nat.Table
 	Sockets  *lb.Sockets
-	// Table and Table are there in every configuration, too; without Datapath.Policy the maps of Table have one entry.
+	// Policies and Conntrack exist in every configuration. Without config.Datapath's Policy the maps of Policies have
+	// one entry.
 	Policies  *policy.Table
 	Conntrack *conntrack.Table
 
 	objects *load.Objects
 }
 
-// Open loads the programs that the configuration needs, with the maps pinned below cfg.Root where these still fit and with new ones
-// where they do not. Nothing that carries traffic changes until the programs are attached and the maps committed. The caller closes the
-// Datapath; closing does not stop the traffic.
+// Open loads the programs that the configuration needs. It uses the maps pinned below cfg.Root if their layout still
+// fits, and new ones otherwise. Traffic does not change until the programs are attached and the maps committed. The
+// caller closes the Datapath; closing does not stop traffic.
 func Open(cfg config.Datapath, log *slog.Logger) (*Datapath, error) {
 	o, err := load.Open(cfg, cfg.Programs(), log)
 	if err != nil {
@@ -66,7 +68,7 @@ func Open(cfg config.Datapath, log *slog.Logger) (*Datapath, error) {
 	return d, nil
 }
 
-// Assemble gives the tables their maps and the attacher its programs. It only stores what it is given.
+// Assemble gives the tables their maps and the attacher its programs.
 func Assemble(o *load.Objects) *Datapath {
 	m := &o.Maps
 	return &Datapath{
@@ -87,31 +89,33 @@ func Assemble(o *load.Objects) *Datapath {
 	}
 }
 
-// Commit pins the maps in use and removes the pins of the version before. Call it when the tables are filled and every device has the new
-// programs: until then the next agent takes over the old programs' maps, and a crash leaves the old state whole. A second call only restores
-// pins that are gone.
+// Commit pins the maps in use and removes the pins of the previous version. Call it when the tables are filled and
+// every device has the new programs. Until then the next agent adopts the old maps, and a crash leaves the old state
+// intact. A second call only restores missing pins.
 func (d *Datapath) Commit() error { return d.objects.Commit() }
 
-// Close releases the agent's hold on programs and maps; what is pinned goes on working.
+// Close releases the agent's references to programs and maps; what is pinned keeps working.
 func (d *Datapath) Close() error { return errors.Join(d.Sockets.Close(), d.objects.Close()) }
 
-// Programs describes the loaded programs: in the order a packet meets them, then those at sockets, then those that the agent runs.
+// Programs describes the loaded programs: those at devices in the order in which a packet meets them, those at
+// sockets, then those that the agent runs.
 func (d *Datapath) Programs() ([]table.ProgramInfo, error) { return d.objects.DescribePrograms() }
 
 // Maps describes the tables with their memory.
 func (d *Datapath) Maps() ([]table.MapInfo, error) { return d.objects.DescribeMaps() }
 
-// HaveTCX says whether programs are attached as tcx links; otherwise they are filters of the clsact qdisc.
+// HaveTCX reports whether programs are attached as tcx links; otherwise they are filters of the clsact qdisc.
 func (d *Datapath) HaveTCX() bool { return d.objects.Tcx }
 
-// PoliciesFresh tells, before Commit, whether the tables of policies begin empty, and not with the policies of an earlier agent.
+// PoliciesFresh reports, before Commit, whether the policy tables start empty instead of with an earlier agent's
+// policies.
 func (d *Datapath) PoliciesFresh() bool {
-	before := d.objects.Resized[bpf.MapPolicyPods] // with one entry where policies were left to others
+	before := d.objects.Resized[bpf.MapPolicyPods] // it has one entry if that agent did not enforce policies
 	return slices.Contains(d.objects.Fresh, bpf.MapPolicyPods) && (before == nil || before.MaxEntries() == 1)
 }
 
-// PoliciesLost tells, before Commit, whether programs of an earlier agent are attached and one of the tables of policies begins empty: with all
-// of them empty the new programs would allow everything.
+// PoliciesLost reports, before Commit, whether programs of an earlier agent are attached and a policy table starts
+// empty. If all of them are empty the new programs allow everything.
 func (d *Datapath) PoliciesLost() (bool, error) {
 	if !d.PoliciesFresh() && !slices.ContainsFunc(load.PolicyMaps, d.objects.BeginsEmpty) {
 		return false, nil
@@ -120,8 +124,8 @@ func (d *Datapath) PoliciesLost() (bool, error) {
 	return len(attached) > 0, err
 }
 
-// ServicesLost tells, before Commit, whether programs of an earlier agent are attached and the tables of Services begin empty: their layout
-// has changed.
+// ServicesLost reports, before Commit, whether programs of an earlier agent are attached and a Service table starts
+// empty because its layout has changed.
 func (d *Datapath) ServicesLost() (bool, error) {
 	if !slices.ContainsFunc([]string{bpf.MapServices, bpf.MapBackends, bpf.MapMaglev, bpf.MapServiceSources}, d.objects.BeginsEmpty) {
 		return false, nil
@@ -130,15 +134,17 @@ func (d *Datapath) ServicesLost() (bool, error) {
 	return len(attached) > 0, err
 }
 
-// ForgetPods removes the entries that the tables of Services and of NAT have for addresses whose pods are gone, so that a pod that gets one of
-// them inherits nothing: NAT entries and affinities. It says how many entries it removed. Table.Forget does the same for sessions.
+// ForgetPods removes the NAT entries and affinities of deleted pods' addresses, so that a pod that reuses an address
+// does not inherit them. It returns how many entries it removed. Conntrack.Forget does the same for conntrack
+// entries.
 func (d *Datapath) ForgetPods(gone []netip.Addr) (removed int, err error) {
 	removed, err = d.NAT.ForgetPods(gone)
 	n, e := d.Services.ForgetClients(gone)
 	return removed + n, errors.Join(err, e)
 }
 
-// Remembered gives the addresses within some ranges of which ForgetPods would remove something, sorted. It reads whole tables.
+// Remembered returns the addresses within some ranges that ForgetPods would remove entries of, sorted. It reads whole
+// tables.
 func (d *Datapath) Remembered(within []netip.Prefix) ([]netip.Addr, error) {
 	found := map[netip.Addr]bool{}
 	take := func(a netip.Addr) {
@@ -147,12 +153,12 @@ func (d *Datapath) Remembered(within []netip.Prefix) ([]netip.Addr, error) {
 		}
 	}
 	if err := errors.Join(d.NAT.Addresses(take), d.Services.Clients(take)); err != nil {
-		return nil, fmt.Errorf("read the entries of pods: %w", err)
+		return nil, fmt.Errorf("read entries of pods: %w", err)
 	}
 	return slices.SortedFunc(maps.Keys(found), netip.Addr.Compare), nil
 }
 
-// RoutesSize is how many prefixes the table that is pinned below root can hold; 0 if none is.
+// RoutesSize is the capacity, in prefixes, of the route table that is pinned below root; 0 if none is.
 func RoutesSize(root string) (uint32, error) {
 	m, err := load.LoadCommitted(root, bpf.MapRoutes)
 	if errors.Is(err, os.ErrNotExist) {

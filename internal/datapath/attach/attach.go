@@ -1,5 +1,5 @@
-// Package attach attaches the loaded programs to devices and sockets, and takes them off. A pinned link outlives the agent; its program is replaced
-// by an atomic update, never by detaching.
+// Package attach attaches the loaded programs to devices and sockets, and detaches them. A pinned link outlives the
+// agent. Its program is replaced by an atomic update, never by detaching.
 package attach
 
 import (
@@ -22,7 +22,6 @@ import (
 
 // Attachment is one program on one device.
 type Attachment struct {
-	// Device is the name of the network device, Program that of the BPF program.
 	Device  string
 	Program string
 }
@@ -30,17 +29,18 @@ type Attachment struct {
 // ErrUnknownProgram means that an attachment names a program that the datapath does not have.
 var ErrUnknownProgram = errors.New("unknown program")
 
-// Attacher attaches the loaded programs to devices and sockets, and takes them off. Calls for one device must not overlap.
+// Attacher attaches the loaded programs to devices and sockets, and detaches them. Calls for one device must not
+// overlap.
 type Attacher struct {
 	objects *load.Objects
-	// StackSends: see SetStackSends.
+	// stackSends: see SetStackSends.
 	stackSends atomic.Bool
 }
 
-// New attaches the programs of these objects.
+// New returns an attacher of the programs of these objects.
 func New(o *load.Objects) *Attacher { return &Attacher{objects: o} }
 
-// hook is where a program belongs on its device.
+// hook is a program with its side of a device.
 type hook struct {
 	program *ebpf.Program
 	ingress bool
@@ -55,30 +55,30 @@ func (t *Attacher) hook(program string) (hook, error) {
 	return hook{p, side}, err
 }
 
-// AttachPod puts all programs on the host end of a pod's device, replaces those of an earlier agent and takes off what is not needed any
-// more. The error is a *PodError.
+// AttachPod attaches all programs to the host end of a pod's device, replaces those of an earlier agent and detaches
+// unneeded ones. The error is a *PodError.
 func (t *Attacher) AttachPod(name string, ifindex int) error {
 	return podError(t.attachAll(name, ifindex, t.podPrograms()))
 }
 
-// AttachUplink does the same as AttachPod for an uplink.
+// AttachUplink does the same for an uplink.
 func (t *Attacher) AttachUplink(name string, ifindex int) error {
 	return joined(t.attachAll(name, ifindex, t.uplinkPrograms()))
 }
 
-// SetStackSends says whether the host's stack sends anything with eBPF routing that has to be translated at uplinks: what pods that
-// go through it send, and answers of the node itself as a backend. Uplinks are to be attached again if it gives true: that is new.
+// SetStackSends says whether, with eBPF routing, the host's stack sends packets that uplinks must translate: from
+// pods that it forwards, and replies of the node itself as a backend. If it returns true, the value has changed:
+// attach the uplinks again.
 func (t *Attacher) SetStackSends(sends bool) (changed bool) {
 	return t.stackSends.Swap(sends) != sends
 }
 
-// AttachTunnel does the same for the VXLAN device, which has its programs with either routing: it drops what
+// AttachTunnel does the same for the VXLAN device. It has its programs in both routing modes: they drop what
 // to_tunnel does not address.
 func (t *Attacher) AttachTunnel(name string, ifindex int) error {
 	return joined(t.attachAll(name, ifindex, bpf.TunnelPrograms))
 }
 
-// podPrograms are the programs of a pod's device.
 func (t *Attacher) podPrograms() []string {
 	if !t.objects.Config.NeedsToPod() {
 		return []string{bpf.ProgFromPod}
@@ -86,8 +86,8 @@ func (t *Attacher) podPrograms() []string {
 	return []string{bpf.ProgToPod, bpf.ProgFromPod}
 }
 
-// uplinkPrograms are the programs of an uplink. With eBPF routing every packet between pods would meet to_wire
-// for nothing (1 % of a request's time) where the stack sends nothing that concerns it.
+// uplinkPrograms are the programs of an uplink. With eBPF routing to_wire has no work if the host's stack sends
+// nothing that needs translation; it would cost 1 % of a request's time.
 func (t *Attacher) uplinkPrograms() (programs []string) {
 	if t.objects.Config.EBPFRouting || t.objects.Config.Translates() {
 		programs = append(programs, bpf.ProgFromWire)
@@ -98,8 +98,8 @@ func (t *Attacher) uplinkPrograms() (programs []string) {
 	return programs
 }
 
-// Detach takes all programs off a device. It is no error when the device or its programs are gone. The
-// kernel lets go of a tcx link in the background: its program may run for some milliseconds more.
+// Detach detaches all programs from a device. It is no error if the device or its programs are gone. The kernel
+// releases a tcx link in the background: its program may run for some milliseconds more.
 func (t *Attacher) Detach(name string) error {
 	all, err := t.Attachments()
 	for _, a := range all {
@@ -110,8 +110,8 @@ func (t *Attacher) Detach(name string) error {
 	return err
 }
 
-// Attachments lists what is pinned, also by earlier agents and also on devices that are gone. On a kernel
-// without tcx it lists what this datapath has attached or an earlier agent recorded.
+// Attachments lists what is pinned, including what earlier agents pinned and devices that are gone. Without tcx a pin
+// records an attached filter.
 func (t *Attacher) Attachments() ([]Attachment, error) {
 	files, err := os.ReadDir(load.LinkDir(t.objects.Config.Root))
 	if err != nil {
@@ -121,7 +121,7 @@ func (t *Attacher) Attachments() ([]Attachment, error) {
 	for _, f := range files {
 		name, program, ok := strings.Cut(f.Name(), load.PinSeparator)
 		if !ok {
-			return all, fmt.Errorf("list links: %s is not a link of ours", f.Name())
+			return all, fmt.Errorf("list links: unexpected name %s", f.Name())
 		}
 		all = append(all, Attachment{strings.ReplaceAll(name, load.PinDot, "."), program})
 	}
@@ -132,12 +132,12 @@ func (t *Attacher) pin(a Attachment) string {
 	return filepath.Join(load.LinkDir(t.objects.Config.Root), strings.ReplaceAll(a.Device, ".", load.PinDot)+load.PinSeparator+a.Program)
 }
 
-// attachAll puts these programs on a device and takes off the others. One with which that fails does not keep it from being done with the
-// others; failed are those, in their order.
+// attachAll attaches these programs to a device and detaches all others. It continues after an error; failed lists
+// the failures in order.
 func (t *Attacher) attachAll(name string, ifindex int, wanted []string) (failed []programError) {
 	for _, program := range bpf.ProgramNames {
 		if program == bpf.ProgWireXdp {
-			continue // not at tc: see Accelerate
+			continue // attached by Accelerate
 		}
 		a := Attachment{name, program}
 		var err error
@@ -169,8 +169,8 @@ func (t *Attacher) attach(a Attachment, ifindex int) error {
 	return nil
 }
 
-// attachLink updates the pinned link of an earlier agent, or makes one. A link whose device is gone or has
-// been replaced by another of the same name cannot be updated; its pin is removed first.
+// attachLink updates the pinned link of an earlier agent, or makes one. If the device is gone or another one has its
+// name, the link cannot be updated, and its pin is removed first.
 func (t *Attacher) attachLink(a Attachment, ifindex int, h hook) error {
 	update := func(old link.Link) (bool, error) {
 		if !linkIsOn(old, ifindex) {
@@ -200,8 +200,8 @@ func linkIsOn(l link.Link, ifindex int) bool {
 	return tcx != nil && int(tcx.Ifindex) == ifindex
 }
 
-// attachFilter is the way of kernels before 6.6: a filter of the clsact qdisc, which the device itself
-// keeps alive. The pin of the program only records the attachment.
+// attachFilter is for kernels before 6.6: the device keeps a filter of its clsact qdisc alive. The pin of the program
+// only records the attachment.
 func (t *Attacher) attachFilter(a Attachment, ifindex int, h hook) error {
 	if err := clsact.Replace(ifindex, h.ingress, h.program.FD(), a.Program); err != nil {
 		return err
@@ -221,7 +221,7 @@ func (t *Attacher) attachFilter(a Attachment, ifindex int, h hook) error {
 	return nil
 }
 
-// detach takes a program off a device; one that is not there is no error.
+// detach detaches a program from a device. It is no error if it is not attached.
 func (t *Attacher) detach(a Attachment) error {
 	if _, err := os.Stat(t.pin(a)); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -243,8 +243,8 @@ func (t *Attacher) detach(a Attachment) error {
 	return nil
 }
 
-// detachNow does the same, and the program does not run any more when it returns. That takes some 10 ms of a tcx link: not for pods that
-// somebody waits for.
+// detachNow does the same, and the program does not run after it returns. For a tcx link that takes some 10 ms, too
+// long for CNI calls.
 func (t *Attacher) detachNow(a Attachment) error {
 	if !t.isLink(a) {
 		return t.detach(a)
@@ -255,7 +255,7 @@ func (t *Attacher) detachNow(a Attachment) error {
 	return nil
 }
 
-// isLink tells whether the pin of an attachment is a link, which has the program there; else there is a filter beside it.
+// isLink reports whether the pin of an attachment is a link; otherwise it is the record of a filter.
 func (t *Attacher) isLink(a Attachment) bool { return t.objects.Tcx || a.Program == bpf.ProgWireXdp }
 
 // CheckPod reports the first program that is missing on the host end of a pod's device.

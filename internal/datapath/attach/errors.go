@@ -6,16 +6,16 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// PodError says which programs could not be attached to a pod's device, by the packets that they judge.
+// PodError says which programs could not be attached to a pod's device, by the direction of traffic that they check.
 type PodError struct {
-	// Ingress is why the program for what the host's stack sends to the pod could not be attached, and Egress why that for what the pod
-	// sends; nil for one that could.
+	// Ingress is why the program for packets to the pod could not be attached, and Egress why the program for packets
+	// from the pod could not; nil if it could.
 	Ingress, Egress error
 }
 
 func (e *PodError) Error() string { return errors.Join(e.Unwrap()...).Error() }
 
-// Unwrap gives the reasons that there are.
+// Unwrap returns the reasons.
 func (e *PodError) Unwrap() []error {
 	var all []error
 	for _, err := range []error{e.Egress, e.Ingress} {
@@ -26,14 +26,14 @@ func (e *PodError) Unwrap() []error {
 	return all
 }
 
-// programError is why a program is not as it should be at a device.
+// programError is why a program could not be attached to a device or detached from it.
 type programError struct {
 	program string
 	err     error
 }
 
-// podError makes a PodError; nil of nothing. What a pod's device should not have, and what could not be taken off, is in no packet's way
-// out of the pod.
+// podError makes a PodError; nil if nothing failed. Only from_pod checks egress: a failure of any other program does
+// not affect packets from the pod.
 func podError(failed []programError) error {
 	var e PodError
 	for _, f := range failed {
@@ -49,7 +49,7 @@ func podError(failed []programError) error {
 	return &e
 }
 
-// joined makes one error; nil of nothing.
+// joined makes one error; nil if nothing failed.
 func joined(failed []programError) error {
 	var errs []error
 	for _, f := range failed {

@@ -13,8 +13,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/load"
 )
 
-// Remove takes the programs off all devices and removes the pins below root, without loading anything, and tells what
-// it removed. Traffic of pods stops. Nothing there is no error.
+// Remove detaches the programs from all devices and sockets and removes the pins below root, without loading
+// anything. It returns what it removed. Pods lose their network. It is no error if there is nothing to remove.
 func Remove(root string) (removed []string, err error) {
 	tcx, err := kernel.HaveTCX()
 	if err != nil {
@@ -23,7 +23,8 @@ func Remove(root string) (removed []string, err error) {
 	return New(&load.Objects{Config: config.Datapath{Root: root}, Tcx: tcx}).Remove()
 }
 
-// Remove takes the programs off all devices and sockets and removes all pins, and says what it removed. The tables must not be used after it.
+// Remove detaches the programs from all devices and sockets, removes all pins, and returns what it removed. The
+// tables must not be used after it.
 func (t *Attacher) Remove() (removed []string, err error) {
 	root := t.objects.Config.Root
 	attached, err := t.Attachments()
@@ -53,7 +54,7 @@ func (t *Attacher) Remove() (removed []string, err error) {
 		}
 	}
 	errs = append(errs, os.RemoveAll(load.MapDir(root)), os.RemoveAll(load.LinkDir(root)))
-	// A directory with somebody else's pins, or one that is a mount point, stays.
+	// The directory stays if it is a mount point or has other pins.
 	if err := os.Remove(root); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOTEMPTY) {
 		errs = append(errs, err)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// renewLink has update bring the pinned link of an earlier agent up to date. Where there is none, or where update says that this one
-// cannot be used any more, attach makes another, and the pin holds that.
+// renewLink updates the pinned link of an earlier agent. If there is none, or if update returns false, it attaches a
+// new link and pins that.
 func renewLink(pin string, update func(old link.Link) (updated bool, err error), attach func() (link.Link, error)) error {
 	old, err := link.LoadPinnedLink(pin, nil)
 	if err == nil {

@@ -22,9 +22,9 @@ var socketAttachTypes = map[string]ebpf.AttachType{
 	bpf.ProgSockRelease: ebpf.AttachCgroupInetSockRelease,
 }
 
-// AttachSockets puts the programs of Services on all sockets that processes in Datapath.Cgroup, and below, open from
-// then on or have open. Programs of an earlier agent are replaced one by one, so no connect is without. If the configuration
-// has no Services or no cgroup, it takes the programs off.
+// AttachSockets attaches the Service programs to all sockets, open or new, of processes in config.Datapath.Cgroup and
+// below. It replaces programs of an earlier agent one by one, so every connect is covered. If the configuration has
+// no Services or no cgroup, it detaches the programs.
 func (t *Attacher) AttachSockets() error {
 	if !t.objects.Config.AtSockets() {
 		_, err := detachSockets(t.objects.Config.Root)
@@ -45,8 +45,8 @@ func (t *Attacher) AttachSockets() error {
 	return nil
 }
 
-// attachSocket updates the pinned link of an earlier agent, or makes one. A link to another cgroup, or to one that
-// is gone, gives its pin to the new one only once that is attached.
+// attachSocket updates the pinned link of an earlier agent, or makes one. A link to another cgroup, or to a removed
+// one, keeps its pin until the new link is attached.
 func (t *Attacher) attachSocket(name string, id uint64) error {
 	pin := filepath.Join(load.SocketDir(t.objects.Config.Root), name)
 	program, err := t.objects.Program(name)
@@ -75,18 +75,18 @@ func (t *Attacher) attachSocket(name string, id uint64) error {
 	defer l.Close() // the pin holds it
 	fresh := pin + load.PinSeparator + "new"
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove pin that was left half-way: %w", err)
+		return fmt.Errorf("remove incomplete pin: %w", err)
 	}
 	if err := l.Pin(fresh); err != nil {
 		return fmt.Errorf("pin link: %w", err)
 	}
 	if err := os.Rename(fresh, pin); err != nil {
-		return fmt.Errorf("put pin in place: %w", err)
+		return fmt.Errorf("rename pin: %w", err)
 	}
 	return nil
 }
 
-// CheckSockets reports the first program that is missing at the cgroup. Without Services there is nothing to miss.
+// CheckSockets reports the first program that is missing at the cgroup. Without Services none is required.
 func (t *Attacher) CheckSockets() error {
 	if !t.objects.Config.AtSockets() {
 		return nil
@@ -115,7 +115,7 @@ func checkSocket(pin string, id uint64) error {
 	return nil
 }
 
-// SocketPrograms lists the programs that are attached to sockets, also by earlier agents.
+// SocketPrograms lists the programs that are attached to sockets, including those of earlier agents.
 func (t *Attacher) SocketPrograms() ([]string, error) {
 	return socketPins(t.objects.Config.Root)
 }
@@ -132,7 +132,7 @@ func socketPins(root string) ([]string, error) {
 	return names, nil
 }
 
-// detachSockets takes the programs off all sockets and tells which there were; none is no error.
+// detachSockets detaches the programs from all sockets and returns their names. It is no error if there are none.
 func detachSockets(root string) (detached []string, err error) {
 	names, err := socketPins(root)
 	errs := []error{err}
@@ -149,7 +149,7 @@ func detachSockets(root string) (detached []string, err error) {
 	return detached, errors.Join(errs...)
 }
 
-// linkIsAtCgroup is false for a link whose cgroup was removed: the kernel has then let go of it.
+// linkIsAtCgroup is false for a link whose cgroup was removed, since the kernel has then detached it.
 func linkIsAtCgroup(l link.Link, id uint64) bool {
 	info, err := l.Info()
 	if err != nil {
@@ -159,18 +159,18 @@ func linkIsAtCgroup(l link.Link, id uint64) bool {
 	return c != nil && c.CgroupId == id
 }
 
-// cgroupID is the number by which the kernel knows the cgroup of a directory: on 64-bit machines, the inode's.
+// cgroupID is the kernel's ID of a directory's cgroup: the inode number, on 64-bit machines.
 func cgroupID(dir string) (uint64, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return 0, fmt.Errorf("find file system of cgroup %s: %w", dir, err)
 	}
 	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
-		return 0, fmt.Errorf("%s is no cgroup of version 2; mount them, as with `mount -t cgroup2 cgroup2 /run/cgroup2`", dir)
+		return 0, fmt.Errorf("%s is not on a cgroup2 file system: mount one, as with `mount -t cgroup2 cgroup2 /run/cgroup2`", dir)
 	}
 	var at unix.Stat_t
 	if err := unix.Stat(dir, &at); err != nil {
-		return 0, fmt.Errorf("look at cgroup %s: %w", dir, err)
+		return 0, fmt.Errorf("stat cgroup %s: %w", dir, err)
 	}
 	return at.Ino, nil
 }

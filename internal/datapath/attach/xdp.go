@@ -13,37 +13,37 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/netdev"
 )
 
-// Accelerated says where packets of connections from the world, which only pass through this node, are forwarded at one
-// uplink, and why there.
+// Accelerated says at which hook of an uplink this node forwards external connections, and why.
 type Accelerated struct {
 	// Place is AccelerationXDP or AccelerationTC.
 	Place config.Acceleration
-	// Reason is for the operator: a clause that follows "because".
+	// Reason is a clause that follows "because", for the operator.
 	Reason string
 }
 
-// chooseHook is what is wanted of a device with this driver, before the device has been asked. The driver is the kind of a
-// virtual device ("veth", "vlan"), and "device" for a physical one.
+// chooseHook is the hook to try on a device with this driver. The driver is the kind of a virtual device ("veth",
+// "vlan"), and "device" for a physical one.
 func chooseHook(a config.Acceleration, services bool, driver string) Accelerated {
 	switch {
 	case !services:
 		return Accelerated{config.AccelerationTC, "no Services are translated here"}
 	case a == config.AccelerationXDP:
-		return Accelerated{config.AccelerationXDP, "it is asked for"}
+		return Accelerated{config.AccelerationXDP, "it is requested"}
 	case a != config.AccelerationAuto:
-		return Accelerated{config.AccelerationTC, "it is asked for"}
+		return Accelerated{config.AccelerationTC, "it is requested"}
 	case driver == "veth":
-		// veth_xdp_rcv_skb copies what comes from a stack on the other side, which is nearly everything.
+		// veth_xdp_rcv_skb copies each packet that a network stack has sent, which is nearly every packet.
 		return Accelerated{config.AccelerationTC, "veth copies each packet for XDP that a stack has sent"}
 	}
 	return Accelerated{config.AccelerationXDP, "the driver has it"}
 }
 
-// Accelerate puts wire_xdp on an uplink, or takes it off, as Datapath.Acceleration wants and the device can, and says which it
-// was. A program of an earlier agent is replaced in place: many drivers take the link down for a second when one
-// is attached or detached. Call it after AttachUplink: what wire_xdp lets pass is for from_wire.
+// Accelerate attaches wire_xdp to an uplink, or detaches it, by config.Datapath.Acceleration and what the device
+// supports. It returns which it did. It replaces a program of an earlier agent in place, since many drivers take the
+// link down for a second on attach and detach. Call it after AttachUplink: wire_xdp passes the other packets to
+// from_wire.
 //
-// With AccelerationAuto a device that cannot is no error; with AccelerationXDP it is one, and from_wire forwards then.
+// With AccelerationAuto a device without XDP is no error. With AccelerationXDP it is one, and from_wire forwards.
 func (t *Attacher) Accelerate(name string, ifindex int) (Accelerated, error) {
 	kind, err := netdev.Kind(ifindex)
 	if err != nil {
@@ -63,8 +63,8 @@ func (t *Attacher) Accelerate(name string, ifindex int) (Accelerated, error) {
 	return want, errors.Join(t.forbidXDPTo(ifindex), t.detach(Attachment{name, bpf.ProgWireXdp}))
 }
 
-// attachXDP updates the pinned link of an earlier agent, or makes one, in the driver and nowhere else: the generic mode,
-// behind the driver, is slower than tc.
+// attachXDP updates the pinned link of an earlier agent, or makes one in driver mode. The generic mode, after the
+// driver, is slower than tc.
 func (t *Attacher) attachXDP(a Attachment, ifindex int) error {
 	program, err := t.objects.Program(bpf.ProgWireXdp)
 	if err != nil {
@@ -93,22 +93,22 @@ func xdpLinkIsOn(l link.Link, ifindex int) bool {
 	return xdp != nil && int(xdp.Ifindex) == ifindex
 }
 
-// allowXDPTo lets wire_xdp at other uplinks send through this one.
+// allowXDPTo lets wire_xdp at other uplinks redirect to this one.
 func (t *Attacher) allowXDPTo(ifindex int) error {
 	if err := t.objects.Maps.XdpUplinks.Put(uint32(ifindex), uint32(ifindex)); err != nil {
-		return fmt.Errorf("let XDP send through device %d: %w", ifindex, err)
+		return fmt.Errorf("allow XDP redirects to device %d: %w", ifindex, err)
 	}
 	return nil
 }
 
 func (t *Attacher) forbidXDPTo(ifindex int) error {
 	if err := t.objects.Maps.XdpUplinks.Delete(uint32(ifindex)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("let XDP not send through device %d: %w", ifindex, err)
+		return fmt.Errorf("forbid XDP redirects to device %d: %w", ifindex, err)
 	}
 	return nil
 }
 
-// checkAcceleration reports that an uplink has lost the program that Accelerate gave it.
+// checkAcceleration reports that an uplink has lost the program that Accelerate attached.
 func (t *Attacher) checkAcceleration(name string, ifindex int) error {
 	l, err := link.LoadPinnedLink(t.pin(Attachment{name, bpf.ProgWireXdp}), nil)
 	if errors.Is(err, os.ErrNotExist) {

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// AddressOf gives the table form of an address: 16 bytes in network order, IPv4 mapped into IPv6.
+// AddressOf is the form of an address in maps: 16 bytes in network order, IPv4 mapped into IPv6.
 func AddressOf(a netip.Addr) Address {
 	b := a.As16()
 	var out Address
@@ -31,12 +31,12 @@ func BackendOf(b netip.AddrPort) Backend {
 	return Backend{Address: AddressOf(b.Addr()), Port: NetworkOrder(b.Port())}
 }
 
-// NetworkOrder gives a port as it is in maps; it is its own inverse.
+// NetworkOrder converts a port to network byte order and back.
 func NetworkOrder(port uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port))
 }
 
-// HostOrder turns a number whose most significant byte comes first into the machine's order, and back.
+// HostOrder converts a big-endian number to host byte order and back.
 func HostOrder(n uint32) uint32 {
 	return binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, n))
 }

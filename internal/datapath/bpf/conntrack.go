@@ -4,8 +4,9 @@ import (
 	"bytes"
 )
 
-// ConntrackKey gives the key of a packet's session, and whether it has its ends in the other order. As ct_key of bpf/lib/policy/verdict_cache.h.
-func ConntrackKey(t Tuple) (key Tuple, turned bool) {
+// ConntrackKey is the key of a packet's conntrack entry, and whether the key has the packet's ends reversed. As
+// ct_key of bpf/lib/policy/verdict_cache.h.
+func ConntrackKey(t Tuple) (key Tuple, reversed bool) {
 	source, destination := t.Source.Addr().As16(), t.Destination.Addr().As16()
 	order := bytes.Compare(source[:], destination[:])
 	if order < 0 || order == 0 && NetworkOrder(t.SourcePort) <= NetworkOrder(t.DestinationPort) {
@@ -16,7 +17,7 @@ func ConntrackKey(t Tuple) (key Tuple, turned bool) {
 	return t, true
 }
 
-// ConntrackNewIndex gives the place of a session. As ct_new_index of bpf/lib/policy/ct_new.h.
+// ConntrackNewIndex is the index of a connection in `ct_new`. As ct_new_index of bpf/lib/policy/ct_new.h.
 func ConntrackNewIndex(key Tuple) uint32 {
 	const multiplier = 0x9e3779b1
 	source, destination := key.Source.Word, key.Destination.Word

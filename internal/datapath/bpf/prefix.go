@@ -8,7 +8,7 @@ func RouteKeyOf(p netip.Prefix) RouteKey {
 	return RouteKey{PrefixLen: PrefixLen(p), Address: AddressOf(p.Masked().Addr())}
 }
 
-// PrefixLen gives the length that a prefix has in maps, where IPv4 addresses are mapped into IPv6.
+// PrefixLen is the length of a prefix in maps, where IPv4 addresses are mapped into IPv6.
 func PrefixLen(p netip.Prefix) uint32 {
 	if p.Addr().Is4() {
 		return uint32(p.Bits() + MappedIPv4.Bits())

@@ -1,58 +1,62 @@
-// Package config holds what a load of the datapath depends on: features, sizes of maps, and the programs that follow from them.
+// Package config holds what loading the datapath depends on: features and map sizes, and the programs that follow
+// from them.
 package config
 
 import (
 	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
-// Datapath is everything that a load of the datapath depends on.
+// Datapath is the configuration of one load of the datapath.
 type Datapath struct {
-	// Root is a directory on a BPF file system; the datapath owns what is below it. The file system
-	// itself is the caller's.
+	// Root is a directory on a BPF file system. The datapath owns what is below it; the caller owns the file system.
 	Root string
-	// EBPFRouting lets packets go from pod to pod by redirection; otherwise the host's stack forwards.
+	// EBPFRouting forwards packets between pods by redirection; otherwise the host's stack forwards them.
 	EBPFRouting bool
-	// Masquerade gives what pods send to the world the address of the uplink.
+	// Masquerade gives packets from pods to external addresses the address of the uplink.
 	Masquerade bool
-	// StackServices says that the host's stack translates connections between pods, as kube-proxy has it do: with
-	// eBPF routing each packet is then looked up in conntrack before it goes straight. Needs HaveConntrack.
+	// StackServices says that the host's stack translates connections between pods, as kube-proxy configures it. With
+	// eBPF routing the datapath then looks up each packet in the kernel's conntrack before it redirects the packet.
+	// It needs kernel.HaveConntrack.
 	StackServices bool
-	// Services lets the programs here translate Services. Without it their maps have one entry each.
+	// Services enables Service load balancing. Without it the Service maps have one entry each.
 	Services bool
-	// Policy lets the programs put NetworkPolicies into force. Without it their maps have one entry each.
+	// Policy enforces NetworkPolicies. Without it the policy maps have one entry each.
 	Policy bool
-	// Events says what flows tell of, and FlowsRate how many drops a second each CPU may tell of; 0 is the rate of bpf/config.h.
+	// Flows selects the flow events to report. FlowsRate limits the drops that each CPU reports per second; 0 is the
+	// rate of bpf/config.h.
 	Flows     FlowMode
 	FlowsRate uint32
-	// FlowsSample lets flows tell of one session in so many; 0 and 1 are all of them.
+	// FlowsSample reports one connection in N; 0 and 1 report all of them.
 	FlowsSample uint32
-	// DSR lets backends of other nodes answer clients of the world directly, for Services that ask for it.
+	// DSR lets backends on other nodes reply to external clients directly, for Services that request it.
 	DSR bool
 	// HostNetns is the cookie of the node's own network namespace (SO_NETNS_COOKIE).
 	HostNetns uint64
-	// NATPorts are the ports that translation gives; the zero value is 40000 to 65535.
+	// NATPorts are the ports that SNAT allocates; the zero value is 40000 to 65535.
 	NATPorts localport.Range
-	// TunnelPort is the UDP port of tunnels, which nothing else gets to in a node's name; 0 where no node of the cluster has one.
+	// TunnelPort is the UDP port of tunnels. Pods cannot reach it with a node's address. It is 0 if no node of the
+	// cluster has a tunnel.
 	TunnelPort uint16
-	// Sizes are those of the maps.
+	// Sizes are the capacities of the maps.
 	Sizes Sizes
-	// MaglevSize is the number of entries of each table of consistent hashing, a prime; 0 goes by the number of backends.
+	// MaglevSize is the number of entries of each Maglev table, a prime; 0 derives it from the number of backends.
 	MaglevSize int
-	// Cgroup is the directory of the cgroup2 file system whose processes' sockets find Services; empty is none.
+	// Cgroup is a directory of the cgroup2 file system. Sockets of its processes are load-balanced at connect; empty
+	// disables that.
 	Cgroup string
-	// Acceleration says where connections from the world are forwarded.
+	// Acceleration selects the hook that forwards external connections.
 	Acceleration Acceleration
 }
 
-// Acceleration says where connections from the world are forwarded.
+// Acceleration selects the hook that forwards external connections.
 type Acceleration string
 
-// The places. The zero value is AccelerationTC.
+// The hooks. The zero value means AccelerationTC.
 const (
-	// AccelerationAuto is AccelerationXDP where the uplink's driver has it and gains by it.
+	// AccelerationAuto is AccelerationXDP if the uplink's driver supports it and benefits from it.
 	AccelerationAuto Acceleration = "auto"
-	// AccelerationXDP is in the driver, before the kernel makes a socket buffer of a packet.
+	// AccelerationXDP forwards in the driver, before the kernel allocates a socket buffer.
 	AccelerationXDP Acceleration = "xdp"
-	// AccelerationTC is behind that, where every device can.
+	// AccelerationTC forwards at tc, which every device supports.
 	AccelerationTC Acceleration = "tc"
 )

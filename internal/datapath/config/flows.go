@@ -4,17 +4,17 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// FlowMode says what flows tell of (--flows).
+// FlowMode selects which flow events the datapath reports (--flows).
 type FlowMode uint32
 
-// The modes; they are enum flow_mode of bpf/types_policy.h.
+// The modes; as enum flow_mode of bpf/types_policy.h.
 const (
-	// FlowsOff tells nothing.
+	// FlowsOff reports nothing.
 	FlowsOff = FlowMode(bpf.FlowModeFLOWS_OFF)
-	// FlowsDrops tells of packets that are dropped, for any reason.
+	// FlowsDrops reports dropped packets, for every reason.
 	FlowsDrops = FlowMode(bpf.FlowModeFLOWS_DROPS)
-	// FlowsPolicy tells of sessions of pods that policies select as well.
+	// FlowsPolicy also reports connections of pods that policies select.
 	FlowsPolicy = FlowMode(bpf.FlowModeFLOWS_POLICY)
-	// FlowsAll tells of every pod's sessions.
+	// FlowsAll also reports connections of all other pods.
 	FlowsAll = FlowMode(bpf.FlowModeFLOWS_ALL)
 )

@@ -4,8 +4,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// Programs are those that the datapath may attach with this configuration. The verifier takes its time for each program, and nobody has
-// to wait for one that nothing will run.
+// Programs are those that the datapath may attach with this configuration. The agent loads no others, since the
+// verifier takes time for each.
 func (c Datapath) Programs() []string {
 	all := []string{bpf.ProgFromPod, bpf.ProgFromTunnel, bpf.ProgToTunnel}
 	if c.NeedsToPod() {
@@ -26,7 +26,7 @@ func (c Datapath) Programs() []string {
 	return all
 }
 
-// AgentPrograms are those that no packet meets: the agent runs them.
+// AgentPrograms are those that the agent runs; no packet meets them.
 func (c Datapath) AgentPrograms() []string {
 	var all []string
 	if c.Tracks() {
@@ -41,20 +41,20 @@ func (c Datapath) AgentPrograms() []string {
 	return all
 }
 
-// NeedsToPod tells whether to_pod has anything to do. With eBPF routing and without Services and sessions the stack delivers to pods only
-// what the node itself sends, which needs no second look.
+// NeedsToPod reports whether to_pod has work to do. With eBPF routing and without Services and conntrack the host's
+// stack delivers only the node's own packets to pods, which need no check.
 func (c Datapath) NeedsToPod() bool { return !c.EBPFRouting || c.Services || c.Tracks() }
 
-// mayAccelerate tells whether there may be a device that takes wire_xdp.
+// mayAccelerate reports whether wire_xdp may be attached to a device.
 func (c Datapath) mayAccelerate() bool {
 	return c.Services && (c.Acceleration == AccelerationAuto || c.Acceleration == AccelerationXDP)
 }
 
-// AtSockets tells whether sockets find Services.
+// AtSockets reports whether sockets are load-balanced.
 func (c Datapath) AtSockets() bool { return c.Services && c.Cgroup != "" }
 
-// Tracks tells whether there may be sessions: with flows of all pods also without policies.
+// Tracks reports whether conntrack is in use: for policies, and for flow events of all pods.
 func (c Datapath) Tracks() bool { return c.Policy || c.Flows == FlowsAll }
 
-// Translates tells whether packets are translated at all.
+// Translates reports whether the datapath rewrites addresses, for Services or for masquerading.
 func (c Datapath) Translates() bool { return c.Services || c.Masquerade }

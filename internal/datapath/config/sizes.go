@@ -1,30 +1,32 @@
 package config
 
-// Sizes are how many entries the maps of routes, of Services, of translation and of policies have room for. 0 is the size that bpf/maps.h gives.
+// Sizes are the capacities of the maps, in entries. 0 is the size that bpf/maps.h gives.
 //
-// Hashes have an array of buckets from the beginning: 16 bytes for each entry that they have room for, rounded up to a power of two.
-// Their entries take memory when they are made, as all of a trie does. Affinities push out the least used
-// entries: they are allocated whole, as Openings are.
+// Hash maps allocate their buckets when they are created: 16 bytes for each possible entry, rounded up to a power of
+// two. Entries are allocated when they are added, as in a trie. The maps of Affinities and
+// NATPending allocate all entries at creation.
 type Sizes struct {
-	// Routes counts prefixes of the cluster: of each node two for each family (--routes-max).
+	// Routes counts prefixes: two per node and address family (--routes-max).
 	Routes uint32
 	// Services counts frontends (--services-max). As many Services can have counters and source ranges.
 	Services uint32
-	// Backends counts them once for each set (--backends-max). Tables of consistent hashing get half as many blocks.
+	// Backends counts backends, once for each set that has them (--backends-max). There are half as many Maglev
+	// blocks.
 	Backends uint32
-	// Table counts directions, so twice what there can be of them (--nat-max).
-	Connections uint32
-	// Openings counts directions of connections that nobody has answered yet (--nat-pending-max).
-	Openings uint32
-	// Affinities counts clients of this node, and as many again from outside (--affinities-max).
+	// NAT counts NAT entries: each connection has two, one per direction (--nat-max).
+	NAT uint32
+	// NATPending counts NAT entries of connections without a reply yet (--nat-pending-max).
+	NATPending uint32
+	// Affinities counts clients on this node, and separately as many external clients (--affinities-max).
 	Affinities uint32
-	// Identities counts addresses that policies tell apart, single ones and prefixes each (--identities-max).
+	// Identities counts single addresses that have an identity, and separately as many CIDRs (--identities-max).
 	Identities uint32
-	// Table counts who may be asked by whom, once for each set of rules (--policies-max). Ports get a quarter as many entries.
+	// Policies counts pairs of a rule set and a peer that the set allows (--policies-max). The port map has a quarter
+	// as many entries.
 	Policies uint32
-	// Table counts connections of pods that policies select, and of those that flows tell of (--conntrack-max).
-	Sessions uint32
+	// Conntrack counts connections of pods that policies select or that flow events report (--conntrack-max).
+	Conntrack uint32
 }
 
-// PolicyPorts is how many ports there is room for where there is room for so many policies.
+// PolicyPorts is the capacity of the port map for a capacity of the policy map.
 func PolicyPorts(policies uint32) uint32 { return policies/4 + min(policies%4, 1) }

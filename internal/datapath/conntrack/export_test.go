@@ -7,11 +7,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/flow"
 )
 
-// FindOf gives the entry that an event is about, or nil.
+// FindOf returns the entry of an event, or nil.
 func (s *Table) FindOf(e *flow.Event) (*bpf.CtEntry, error) { return s.find(keyOf(e)) }
 
-// SetHeldAt sets when permits were looked at last.
+// SetHeldAt sets when the verdict caches were last read.
 func (s *Table) SetHeldAt(at time.Time) { s.heldAt = at }
 
-// SetMany sets until when a pod is forgotten as among many.
+// SetMany sets until when Forget runs the program at once.
 func (s *Table) SetMany(until time.Time) { s.many.Store(&until) }

@@ -12,22 +12,22 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// How a pod is forgotten. A program that visits every element takes 15 ns for each bucket of a table, empty or not: with the usual sizes some 10 ms for
-// three walks. To read entries in batches takes 1 ns for a bucket that is empty, but 400 ns for an entry. So the tables are read as long as
-// they have fewEntries at most; where they had more, the program does all for manyFor.
+// A program that visits every element takes 15 ns per bucket, empty or not: some 10 ms for three walks of tables of
+// the usual sizes. A batch read takes 1 ns per empty bucket, but 400 ns per entry. So Forget reads the tables while
+// they have at most fewEntries. If they have more, it runs the program for manyFor.
 const (
 	fewEntries = 8192
 	manyFor    = time.Minute
 )
 
-// Forget removes every session that the address of a pod of this node is an end of, and what is charged to it: who gets the address next
-// inherits nothing. Call it when the pod is gone, and before another one gets the address.
+// Forget removes every conntrack entry of the address of a pod on this node, and the pod's share, so that a pod that
+// reuses the address inherits nothing. Call it when the pod is deleted and before its address is reused.
 func (s *Table) Forget(pod netip.Addr) error {
 	if s.forget == nil {
 		return nil
 	}
 	if many := s.many.Load(); many == nil || time.Now().After(*many) {
-		done, err := s.forgetOfFew(bpf.AddressOf(pod))
+		done, err := s.forgetFew(bpf.AddressOf(pod))
 		if done && err == nil {
 			return nil
 		}
@@ -35,21 +35,21 @@ func (s *Table) Forget(pod netip.Addr) error {
 			until := time.Now().Add(manyFor)
 			s.many.Store(&until)
 		}
-		// What has failed here the program does, or says why it cannot.
+		// If reading fails, the program does the work or returns an error.
 	}
 	if _, err := s.forget.Run(&ebpf.RunOptions{Context: bpf.FlushPodArgs{Pod: bpf.AddressOf(pod)}}); err != nil {
-		return fmt.Errorf("forget sessions of %s: %w", pod, err)
+		return fmt.Errorf("remove conntrack entries of %s: %w", pod, err)
 	}
 	return nil
 }
 
-// forgetOfFew does so by reading the tables. It returns false if they are too full for that.
-func (s *Table) forgetOfFew(pod bpf.Address) (done bool, err error) {
+// forgetFew does so by reading the tables. It returns false if they have too many entries.
+func (s *Table) forgetFew(pod bpf.Address) (done bool, err error) {
 	if err := s.flushIfOf(pod); err != nil {
 		return false, err
 	}
-	// A batch misses nothing that is there all the time, as the kernel locks each bucket. But what somebody else was moving out of the young
-	// sessions just now may come behind it: twice.
+	// A batch read misses no entry that exists throughout, since the kernel locks each bucket. But a CPU that is
+	// moving an entry out of `ct_new` may add it behind the cursor: read twice.
 	for range 2 {
 		var keys []bpf.Tuple
 		all, err := table.ReadUpTo(s.m, fewEntries, func(k *bpf.Tuple, _ *bpf.CtEntry) {
@@ -67,15 +67,15 @@ func (s *Table) forgetOfFew(pod bpf.Address) (done bool, err error) {
 	return s.shares.forget(pod)
 }
 
-// flushIfOf moves the young sessions to the table of the others if one of them is the pod's: most pods that end have none, and those of others go
-// on as they are.
+// flushIfOf flushes `ct_new` if it has an entry of the pod. Most pods that end have none, and the others' entries
+// stay.
 func (s *Table) flushIfOf(pod bpf.Address) error {
 	own := false
 	err := table.Read(s.recent, func(_ *uint32, y *bpf.CtNewEntry) {
 		own = own || y.Key.Source == pod || y.Key.Destination == pod
 	})
 	if err != nil {
-		return fmt.Errorf("read young sessions: %w", err)
+		return fmt.Errorf("read new conntrack entries: %w", err)
 	}
 	if !own {
 		return nil
@@ -83,7 +83,8 @@ func (s *Table) flushIfOf(pod bpf.Address) error {
 	return s.Flush()
 }
 
-// forget removes what is charged to a pod. It returns false if there are too many slots to look at. Who has no share has no slot.
+// forget removes the share and the slots of a pod. It returns false if there are too many slots to read. A pod
+// without a share has no slots.
 func (s shares) forget(pod bpf.Address) (done bool, err error) {
 	if err := s.shares.Lookup(pod, &bpf.CtShare{}); errors.Is(err, ebpf.ErrKeyNotExist) {
 		return true, nil

@@ -10,24 +10,24 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// Flush moves the sessions that are young to the table of the others (flush_conntrack of bpf/prog/maintenance.h).
+// Flush moves the entries of `ct_new` to `conntrack` (flush_conntrack of bpf/prog/maintenance.h).
 func (s *Table) Flush() error {
 	if err := table.RunAgentProgram(s.flush); err != nil {
-		return fmt.Errorf("settle young sessions: %w", err)
+		return fmt.Errorf("flush new conntrack entries: %w", err)
 	}
 	return nil
 }
 
-// find gives a session, young or not, or nil if there is none.
+// find returns an entry of `ct_new` or `conntrack`, or nil if there is none.
 func (s *Table) find(key bpf.Tuple) (*bpf.CtEntry, error) {
-	var young bpf.CtNewEntry
-	err := s.recent.Lookup(bpf.ConntrackNewIndex(key), &young)
+	var recent bpf.CtNewEntry
+	err := s.recent.Lookup(bpf.ConntrackNewIndex(key), &recent)
 	switch {
-	case errors.Is(err, ebpf.ErrKeyNotExist): // nothing is tracked: there is one place
+	case errors.Is(err, ebpf.ErrKeyNotExist): // nothing is tracked: the map has one entry
 	case err != nil:
-		return nil, fmt.Errorf("read young session: %w", err)
-	case young.Key == key:
-		return &young.Entry, nil
+		return nil, fmt.Errorf("read new conntrack entry: %w", err)
+	case recent.Key == key:
+		return &recent.Entry, nil
 	}
 	var v bpf.CtEntry
 	err = s.m.Lookup(key, &v)
@@ -35,7 +35,7 @@ func (s *Table) find(key bpf.Tuple) (*bpf.CtEntry, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read session: %w", err)
+		return nil, fmt.Errorf("read conntrack entry: %w", err)
 	}
 	return &v, nil
 }

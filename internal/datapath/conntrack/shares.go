@@ -11,32 +11,31 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// shares says which pods of this node sessions are charged to, and how many each may have (bpf/lib/policy/ct_slots.h).
+// shares charges conntrack entries to the pods of this node and limits each pod (bpf/lib/policy/ct_slots.h).
 type shares struct {
-	// slots have the keys of sessions by pod and slot, shares the pods; size is how many slots each of them has.
+	// slots have the keys of entries by pod and slot, shares the pods; size is the number of slots per pod.
 	slots, shares, size *ebpf.Map
 }
 
-// shareLeast is how many slots a pod has at least, and shareDivisor into how many shares a table is divided at least: what a pod may have does
-// not change with every other one. The former is CT_SHARE_MIN of bpf/lib/policy/ct_slots.h.
+// shareLeast is the least number of slots of a pod, CT_SHARE_MIN of bpf/lib/policy/ct_slots.h. shareDivisor is the
+// least number of shares of a table, so that the share does not change with every pod.
 const (
 	shareLeast   = 16
 	shareDivisor = 16
 )
 
-// shareOf gives how many slots each of so many pods has in a table of this size.
+// shareOf is the number of slots per pod in a table of this size.
 func shareOf(size uint32, pods int) uint32 {
 	divisor := uint32(max(shareDivisor, 1<<bits.Len(uint(max(pods, 1)-1))))
 	return max(size/divisor, shareLeast)
 }
 
-// ringSize gives how many slots each ring of a share has. As ct_ring_size of bpf/lib/policy/ct_slots.h.
+// ringSize is the number of slots of each ring of a share. As ct_ring_size of bpf/lib/policy/ct_slots.h.
 func ringSize(share uint32) uint32 { return share / uint32(bpf.CtRingCT_RING_MAX) }
 
-// divide gives each pod that sessions are charged to its share of the table. Where there are more pods than before, those that had more
-// than their share lose what is beyond it.
-func (s shares) divide(sessions *ebpf.Map) error {
-	if sessions.MaxEntries() == 1 {
+// divide sets the share per pod. If it shrinks, pods lose the entries beyond it.
+func (s shares) divide(conntrack *ebpf.Map) error {
+	if conntrack.MaxEntries() == 1 {
 		return nil // nothing is tracked
 	}
 	pods := 0
@@ -47,7 +46,7 @@ func (s shares) divide(sessions *ebpf.Map) error {
 	if err := s.size.Lookup(uint32(0), &before); err != nil {
 		return fmt.Errorf("read map %s: %w", bpf.MapCtShareSize, err)
 	}
-	now := shareOf(sessions.MaxEntries(), pods)
+	now := shareOf(conntrack.MaxEntries(), pods)
 	if now == before {
 		return nil
 	}
@@ -57,7 +56,7 @@ func (s shares) divide(sessions *ebpf.Map) error {
 	if now > before {
 		return nil
 	}
-	return s.clear(sessions, func(_ bpf.Address, slot uint32) bool {
+	return s.clear(conntrack, func(_ bpf.Address, slot uint32) bool {
 		return slot&(1<<ringShift-1) >= ringSize(now)
 	})
 }
@@ -65,8 +64,8 @@ func (s shares) divide(sessions *ebpf.Map) error {
 // ringShift is CT_RING_SHIFT of bpf/types_policy.h.
 const ringShift = 24
 
-// clear takes slots back, with the sessions that have them.
-func (s shares) clear(sessions *ebpf.Map, which func(pod bpf.Address, slot uint32) bool) error {
+// clear frees slots and removes their conntrack entries.
+func (s shares) clear(conntrack *ebpf.Map, which func(pod bpf.Address, slot uint32) bool) error {
 	found := map[bpf.CtSlot]bpf.Tuple{}
 	err := table.Read(s.slots, func(at *bpf.CtSlot, key *bpf.Tuple) {
 		if which(at.Pod, at.Slot) {
@@ -78,12 +77,12 @@ func (s shares) clear(sessions *ebpf.Map, which func(pod bpf.Address, slot uint3
 	}
 	for at, key := range found {
 		var v bpf.CtEntry
-		e := sessions.Lookup(key, &v)
+		e := conntrack.Lookup(key, &v)
 		if e == nil && v.Slot == at.Slot {
-			e = sessions.Delete(key)
+			e = conntrack.Delete(key)
 		}
 		if e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
-			err = errors.Join(err, fmt.Errorf("remove session beyond its pod's share: %w", e))
+			err = errors.Join(err, fmt.Errorf("remove conntrack entry beyond its pod's share: %w", e))
 		}
 		_, e = table.Delete(s.slots, []bpf.CtSlot{at})
 		err = errors.Join(err, e)

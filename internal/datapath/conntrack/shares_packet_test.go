@@ -17,7 +17,7 @@ import (
 )
 
 // smallTable has a table of sessions in which 16 pods have a share each, of four rings of 16.
-var smallTable = config.Datapath{EBPFRouting: true, Sizes: config.Sizes{Sessions: tableSize}}
+var smallTable = config.Datapath{EBPFRouting: true, Sizes: config.Sizes{Conntrack: tableSize}}
 
 const (
 	tableSize = 1024

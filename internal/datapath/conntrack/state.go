@@ -7,24 +7,24 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// State is how far a connection is.
+// State is the state of a connection.
 type State string
 
 // The states. Only TCP and SCTP can be closing or closed.
 const (
 	Opening     State = "opening"
 	Established State = "established"
-	// Closing has seen FIN or RST, or what SCTP has for them, in one direction, Closed in both.
+	// Closing has seen FIN or RST, or the equivalent of SCTP, in one direction, Closed in both.
 	Closing State = "closing"
 	Closed  State = "closed"
 )
 
-// HasEnd tells whether the ends of a protocol's connections tell each other, and whoever is between them, that one is over.
+// HasEnd reports whether packets of a protocol show the end of a connection.
 func HasEnd(protocol uint8) bool {
 	return protocol == uint8(cluster.TCP) || protocol == uint8(cluster.SCTP)
 }
 
-// Timeout is how long a session in a state lasts without a packet.
+// Timeout is how long an entry in a state is kept without a packet.
 func Timeout(protocol uint8, state State) time.Duration {
 	seconds := bpf.TimeoutTIMEOUT_UDP
 	switch {

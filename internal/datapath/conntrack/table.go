@@ -1,5 +1,5 @@
-// Package conntrack keeps the table of the connections that policies have allowed or that flows report. The datapath writes it; this package
-// expires, counts and flushes entries.
+// Package conntrack maintains the table of connections that policies allow or that flow events report. The datapath
+// writes it; this package expires, counts and flushes entries.
 package conntrack
 
 import (
@@ -20,29 +20,28 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Table is the table of the connections that policies have allowed, and of those that flows tell of. The datapath writes
-// them; this removes what is over. Its methods may be called from several goroutines.
+// Table is the conntrack table. The datapath adds entries; Table removes expired ones. Its methods are safe for
+// concurrent use.
 type Table struct {
 	mu sync.Mutex
 	m  *ebpf.Map
-	// young are the sessions that are not in m yet, and settle moves them there; nil where nothing is tracked.
+	// recent is `ct_new`, the entries that are not in m yet; flush moves them there and is nil if nothing is tracked.
 	recent *ebpf.Map
 	flush  *ebpf.Program
-	// forget removes all that an address is an end of; nil where nothing is tracked. many is until when it is used at once: see Forget.
+	// forget removes all entries of an address; nil if nothing is tracked. Until many, Forget uses it at once.
 	forget *ebpf.Program
 	many   atomic.Pointer[time.Time]
 	shares shares
-	// decisions have the permits, which count for sessions.
-	decisions *ebpf.Map
+	// flowCache has the verdict caches, which count packets of connections.
+	flowCache *ebpf.Map
 
 	endsMu sync.Mutex
-	heldAt time.Time // the last look at what permits hold
+	heldAt time.Time // the last read of the verdict caches
 
 	countsMu sync.Mutex
 	counts   []Count
 }
 
-// New gives the table its maps, and the programs that the agent runs.
 func New(m *bpf.Maps, programs map[string]*ebpf.Program) *Table {
 	return &Table{
 		m:         m.Conntrack,
@@ -50,38 +49,39 @@ func New(m *bpf.Maps, programs map[string]*ebpf.Program) *Table {
 		flush:     programs[bpf.ProgFlushConntrack],
 		forget:    programs[bpf.ProgFlushPod],
 		shares:    shares{slots: m.CtSlots, shares: m.CtShares, size: m.CtShareSize},
-		decisions: m.FlowCache,
+		flowCache: m.FlowCache,
 	}
 }
 
-// Divide gives each pod its share of the table: see shares.
+// Divide sets the share of each pod: see shares.
 func (s *Table) Divide() error { return s.shares.divide(s.m) }
 
-// Entry is a connection as its pods see it: after the translation of Services, before masquerading.
+// Entry is a connection as its pods see it: after Service translation, before masquerading.
 type Entry struct {
-	// Source is who opened it. For ICMP echo its port is the identifier, and that of Destination is 0.
+	// Source is the initiator. For ICMP echo its port is the identifier, and the port of Destination is 0.
 	Source, Destination netip.AddrPort
 	// Protocol is an IP protocol number.
 	Protocol uint8
 	State    State
-	// Opened and Seen, the last packet to the second, are as Monotonic has it.
+	// Created, and Seen, the time of the last packet to the second, are times of table.Monotonic.
 	Created, Seen time.Duration
-	// Packets and Bytes are those of who opened it, and those of the answers. Bytes include the link-layer header.
+	// Packets and Bytes are those of the initiator and those of the replies. Bytes include the link-layer header.
 	Packets, Bytes [2]uint64
-	// Ingress and Egress are the policies that allow it; 0 where the pod is not isolated or is not on this node.
+	// Ingress and Egress are the policies that allow it; 0 if the pod is not isolated or is not on this node.
 	Ingress, Egress policy.Policy
-	// Revision counts the changes of policies; this is the one under which it was judged.
+	// Revision is the policy revision by which it was last evaluated.
 	Revision uint32
-	// Told says that flows have told of its end: that it was closed, or is no longer allowed.
+	// Reported says that a flow event has reported its end: closed, or no longer allowed.
 	Reported bool
 }
 
-// Expire removes the sessions that are over at now (see Monotonic), and says how many. It hands each that it finds to seen, and then each
-// that it has removed to told, with all that was counted; both may be nil. It reads the table in batches; call it every few seconds.
-func (s *Table) Expire(now time.Duration, seen, told func(Entry)) (removed int, err error) {
+// Expire removes the entries that have expired at now (see table.Monotonic) and returns how many. It calls seen for
+// each entry that it finds, and ended for each that it has removed, with complete counts; both may be nil. It reads
+// the table in batches; call it every few seconds.
+func (s *Table) Expire(now time.Duration, seen, ended func(Entry)) (removed int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	over := map[bpf.Tuple]bpf.CtEntry{}
+	old := map[bpf.Tuple]bpf.CtEntry{}
 	tally := map[Count]int{}
 	if err := s.Flush(); err != nil {
 		return 0, err
@@ -92,57 +92,57 @@ func (s *Table) Expire(now time.Duration, seen, told func(Entry)) (removed int, 
 			seen(entryFrom(*k, *v))
 		}
 		if expired(v, k.Protocol, now) {
-			over[*k] = *v
+			old[*k] = *v
 		}
 	})
 	if err != nil {
-		return 0, fmt.Errorf("read sessions: %w", err)
+		return 0, fmt.Errorf("read conntrack: %w", err)
 	}
 	s.keepCounts(tally)
 	if err := s.shares.divide(s.m); err != nil {
 		return 0, err
 	}
 	var held heldCounts
-	if told != nil && len(over) > 0 {
+	if ended != nil && len(old) > 0 {
 		held, err = s.held()
 	}
-	for key, before := range over {
-		session, e := s.removeOver(key, now)
+	for key, before := range old {
+		entry, e := s.removeExpired(key, now)
 		err = errors.Join(err, e)
-		if session == nil {
+		if entry == nil {
 			continue
 		}
 		removed++
-		if session.Packets == before.Packets {
-			held.addTo(key, session)
+		if entry.Packets == before.Packets {
+			held.addTo(key, entry)
 		}
-		if told != nil {
-			told(entryFrom(key, *session))
+		if ended != nil {
+			ended(entryFrom(key, *entry))
 		}
 	}
 	return removed, err
 }
 
-// removeOver looks at a session again and removes it if it is still over: a packet may have come. It gives what was removed.
-func (s *Table) removeOver(key bpf.Tuple, now time.Duration) (*bpf.CtEntry, error) {
-	var session bpf.CtEntry
-	err := s.m.Lookup(key, &session)
-	if err == nil && !expired(&session, key.Protocol, now) {
+// removeExpired reads an entry again and removes it if it has still expired. It returns what it removed.
+func (s *Table) removeExpired(key bpf.Tuple, now time.Duration) (*bpf.CtEntry, error) {
+	var entry bpf.CtEntry
+	err := s.m.Lookup(key, &entry)
+	if err == nil && !expired(&entry, key.Protocol, now) {
 		return nil, nil
 	}
 	if err == nil {
-		err = s.m.LookupAndDelete(key, &session)
+		err = s.m.LookupAndDelete(key, &entry)
 	}
 	switch {
 	case errors.Is(err, ebpf.ErrKeyNotExist):
-		return nil, nil // the datapath has removed or pushed it out
+		return nil, nil // the datapath has removed or evicted it
 	case err != nil:
-		return nil, fmt.Errorf("remove session: %w", err)
+		return nil, fmt.Errorf("remove conntrack entry: %w", err)
 	}
-	return &session, nil
+	return &entry, nil
 }
 
-// Count counts sessions that are alike.
+// Count is the number of entries of one protocol and state.
 type Count struct {
 	// Protocol is an IP protocol number.
 	Protocol uint8
@@ -150,7 +150,7 @@ type Count struct {
 	Entries  int
 }
 
-// Counts gives the sessions that the last Expire found, also those that it removed. It reads no table.
+// Counts returns the entries that the last Expire found, including those that it removed. It reads no table.
 func (s *Table) Counts() []Count {
 	s.countsMu.Lock()
 	defer s.countsMu.Unlock()
@@ -173,13 +173,14 @@ func (s *Table) keepCounts(tally map[Count]int) {
 
 func hasFlag(v *bpf.CtEntry, f bpf.CtFlag) bool { return bpf.CtFlag(v.Flags)&f != 0 }
 
-// endReported tells whether flows have told of the end: a session that is no longer allowed was revoked.
+// endReported reports whether a flow event has reported the end; revocation is reported as one.
 func endReported(v *bpf.CtEntry) bool {
 	return hasFlag(v, bpf.CtFlagCT_REPORTED_END) || hasFlag(v, bpf.CtFlagCT_REVOKED)
 }
 
-// expired tells whether a session has been quiet for as long as its state lasts. One of SCTP shows no end (policy_context_clear_flags) and is not
-// kept as one of TCP: unless its ends do without, heartbeats come in half a minute or so (RFC 9260, 8.3).
+// expired reports whether an entry has been idle for the timeout of its state. SCTP shows no end
+// (policy_context_clear_flags), so it has the timeouts of UDP: its heartbeats arrive about every half minute, unless
+// disabled (RFC 9260, 8.3).
 func expired(v *bpf.CtEntry, protocol uint8, now time.Duration) bool {
 	if protocol == uint8(cluster.SCTP) {
 		protocol = uint8(cluster.UDP)
@@ -189,11 +190,11 @@ func expired(v *bpf.CtEntry, protocol uint8, now time.Duration) bool {
 
 func stateOf(v *bpf.CtEntry, protocol uint8) State {
 	if protocol == uint8(cluster.TCP) {
-		fin, answer := hasFlag(v, bpf.CtFlagCT_FIN), hasFlag(v, bpf.CtFlagCT_REPLY_FIN)
+		fin, reply := hasFlag(v, bpf.CtFlagCT_FIN), hasFlag(v, bpf.CtFlagCT_REPLY_FIN)
 		switch {
-		case hasFlag(v, bpf.CtFlagCT_RESET) || fin && answer:
+		case hasFlag(v, bpf.CtFlagCT_RESET) || fin && reply:
 			return Closed
-		case fin || answer:
+		case fin || reply:
 			return Closing
 		}
 	}

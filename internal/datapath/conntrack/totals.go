@@ -11,24 +11,25 @@ import (
 	"github.com/beeline-cni/beeline/internal/flow"
 )
 
-// heldInterval is how far apart two looks at what permits hold are at least: each reads the decisions of all CPUs.
+// heldInterval is the least time between two reads of the verdict caches: each reads the flow caches of all CPUs.
 const heldInterval = 100 * time.Millisecond
 
-// heldCounts are packets that permits have let pass and that are not in their sessions yet: each CPU adds its own when it sees another
-// packet. They are by the session's key, with those that the key's source has sent at 0.
+// heldCounts are packets that verdict caches have counted and not yet added to conntrack: each CPU adds its counts
+// with the next packet. They are by conntrack key; index 0 is the direction of the key's source.
 type heldCounts map[bpf.Tuple]*[2]struct{ packets, bytes uint64 }
 
-// held reads what permits hold on all CPUs. What they add to their sessions meanwhile is in either, in both or in none.
+// held reads the counts in the verdict caches of all CPUs. A count that is added to conntrack meanwhile is seen in
+// either, in both or in none.
 func (s *Table) held() (heldCounts, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, fmt.Errorf("count CPUs: %w", err)
 	}
-	keys := make([]uint32, s.decisions.MaxEntries())
+	keys := make([]uint32, s.flowCache.MaxEntries())
 	values := make([]bpf.FlowCacheEntry, len(keys)*cpus)
 	var cursor ebpf.MapBatchCursor
-	if _, err := s.decisions.BatchLookup(&cursor, keys, values, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil, fmt.Errorf("read permits: %w", err)
+	if _, err := s.flowCache.BatchLookup(&cursor, keys, values, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, fmt.Errorf("read verdict caches: %w", err)
 	}
 	all := heldCounts{}
 	for i := range values {
@@ -37,13 +38,13 @@ func (s *Table) held() (heldCounts, error) {
 	return all, nil
 }
 
-// add counts what the permit of a decision holds. As verdict_cache_end of bpf/lib/policy/verdict_cache.h.
+// add counts what a verdict cache holds. As verdict_cache_end of bpf/lib/policy/verdict_cache.h.
 func (h heldCounts) add(d *bpf.FlowCacheEntry) {
 	p := &d.Verdict
 	if p.Protocol == 0 || p.Packets == 0 || p.Uncounted != 0 {
 		return
 	}
-	key, turned := bpf.ConntrackKey(bpf.Tuple{
+	key, reversed := bpf.ConntrackKey(bpf.Tuple{
 		Source: p.Sender, Destination: d.Destination, SourcePort: p.SenderPort, DestinationPort: p.DestinationPort, Protocol: p.Protocol,
 	})
 	counts := h[key]
@@ -52,14 +53,14 @@ func (h heldCounts) add(d *bpf.FlowCacheEntry) {
 		h[key] = counts
 	}
 	direction := 0
-	if turned {
+	if reversed {
 		direction = 1
 	}
 	counts[direction].packets += p.Packets
 	counts[direction].bytes += p.Bytes
 }
 
-// addTo adds what is held of a session to its counts.
+// addTo adds the held counts of a connection to its entry.
 func (h heldCounts) addTo(key bpf.Tuple, v *bpf.CtEntry) {
 	counts := h[key]
 	if counts == nil {
@@ -74,9 +75,10 @@ func (h heldCounts) addTo(key bpf.Tuple, v *bpf.CtEntry) {
 	}
 }
 
-// Complete gives events that tell of the ends of sessions all that has been counted by now. When the datapath told of them, what other CPUs had
-// let pass was not among it, nor the last acknowledgment. What they still hold is looked for at most ten times a second; a session that is no
-// longer in the table keeps what was told. Whatever the error, events are as complete as they could be made.
+// Complete updates the counts of events that report the end of a connection. The datapath reports the end before
+// other CPUs have added their counts and before the last acknowledgment. Complete reads what CPUs still hold at most
+// ten times a second. An event whose connection is no longer in the table keeps its counts. On an error, events are
+// as complete as possible.
 func (s *Table) Complete(events []flow.Event) error {
 	s.endsMu.Lock()
 	defer s.endsMu.Unlock()
@@ -107,7 +109,7 @@ func (s *Table) Complete(events []flow.Event) error {
 			if now != nil {
 				v = now
 			}
-			if v.Packets == before.Packets { // else a permit may have ended meanwhile, and what was held is counted
+			if v.Packets == before.Packets { // else a verdict cache may have ended meanwhile and added its counts
 				held.addTo(keyOf(&events[i]), v)
 			}
 		}
@@ -116,7 +118,7 @@ func (s *Table) Complete(events []flow.Event) error {
 	return err
 }
 
-// keyOf gives the key of the session that an event tells of.
+// keyOf is the conntrack key of an event.
 func keyOf(e *flow.Event) bpf.Tuple {
 	key, _ := bpf.ConntrackKey(bpf.Tuple{
 		Source: bpf.AddressOf(e.Source.Addr()), Destination: bpf.AddressOf(e.Destination.Addr()),
@@ -125,8 +127,8 @@ func keyOf(e *flow.Event) bpf.Tuple {
 	return key
 }
 
-// endOf gives the session whose end an event tells of, or nil: if it does not tell of an end, or the session is not in the table, or
-// another one that has the same ends.
+// endOf returns the entry whose end an event reports. It returns nil if the event reports no end, if the entry is
+// gone, or if another connection has the same ends.
 func (s *Table) endOf(e *flow.Event) (*bpf.CtEntry, error) {
 	if e.Kind != flow.Closed && e.Kind != flow.Revoked {
 		return nil, nil
@@ -136,8 +138,8 @@ func (s *Table) endOf(e *flow.Event) (*bpf.CtEntry, error) {
 	if v == nil || err != nil {
 		return nil, err
 	}
-	opener := entryFrom(key, *v).Source
-	if opener != e.Source || !endReported(v) || v.Packets[0] < e.Packets[0] || v.Packets[1] < e.Packets[1] {
+	initiator := entryFrom(key, *v).Source
+	if initiator != e.Source || !endReported(v) || v.Packets[0] < e.Packets[0] || v.Packets[1] < e.Packets[1] {
 		return nil, nil
 	}
 	return v, nil

@@ -1,4 +1,5 @@
-// Package flow reads what the datapath reports: events of connections and drops, lost events, and counters of drops by program and reason.
+// Package flow reads what the datapath reports: flow events of connections and drops, counts of lost events, and drop
+// counters by program and reason.
 package flow
 
 import (
@@ -19,28 +20,30 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Events is what the datapath tells of sessions and of drops. Events wait while no agent reads them, for as long as there is room.
+// Events are the flow events of the datapath. The ring buffer keeps events while no agent reads them, up to its size.
 type Events struct {
 	events, losses *ebpf.Map
 	sample         uint32
 	reporters      reporters
 }
 
-// NewEvents gives flows their maps and those of the programs that report late; sample is Datapath.FlowsSample.
+// NewEvents is given the programs that report late; sample is config.Datapath.FlowsSample.
 func NewEvents(m *bpf.Maps, programs map[string]*ebpf.Program, sample uint32) Events {
 	return Events{
 		events: m.Flows, losses: m.FlowLost, sample: sample,
-		reporters: reporters{sessions: programs[bpf.ProgReportFlows], drops: programs[bpf.ProgFlushDrops]},
+		reporters: reporters{connections: programs[bpf.ProgReportFlows], drops: programs[bpf.ProgFlushDrops]},
 	}
 }
 
-// reporters are the programs that tell of what no packet has told of. One is nil where flows do not tell of such things at all.
+// reporters are the programs that report what no packet has reported. One is nil if its events are not enabled.
 type reporters struct {
-	// sessions tells of those that are young, and drops of those that were counted because one like them had been told of.
-	sessions, drops *ebpf.Program
+	// connections reports entries of `ct_new`, and drops those that were only counted, since a similar drop had been
+	// reported.
+	connections, drops *ebpf.Program
 }
 
-// Samples tells whether flows tell of a session (Datapath.FlowsSample). As flow_sampled of bpf/lib/flow/events.h.
+// Samples reports whether a connection is in the sample (config.Datapath.FlowsSample). As flow_sampled of
+// bpf/lib/flow/events.h.
 func (f Events) Samples(s conntrack.Entry) bool {
 	if f.sample <= 1 {
 		return true
@@ -51,19 +54,19 @@ func (f Events) Samples(s conntrack.Entry) bool {
 
 // flowLosses names enum flow_loss of bpf/types_policy.h, in its order.
 var flowLosses = [bpf.FlowLossFLOW_LOSS_MAX]struct{ why, meaning string }{
-	bpf.FlowLossFLOW_LOSS_FULL:    {"full", "the agent did not read as fast as they came"},
+	bpf.FlowLossFLOW_LOSS_FULL:    {"full", "the ring buffer was full: the agent did not read fast enough"},
 	bpf.FlowLossFLOW_LOSS_LIMITED: {"limited", "more drops a second than --flows-rate"},
-	bpf.FlowLossFLOW_LOSS_EVICTED: {"evicted", "drops like one that was told, counted to be told of later, when others took their place"},
+	bpf.FlowLossFLOW_LOSS_EVICTED: {"evicted", "repeated drops whose count was evicted before it was reported"},
 }
 
-// Losses counts, since the maps are there, the events that were not told, by kind and cause; those that are zero too.
+// Losses counts the lost events since the maps were created, by kind and cause, including zeros.
 func (f Events) Losses() ([]flow.Loss, error) {
 	var all []flow.Loss
 	for _, kind := range flow.Kinds {
 		for why, words := range flowLosses {
 			var perCPU []uint64
 			if err := f.losses.Lookup(uint32(kind)*uint32(bpf.FlowLossFLOW_LOSS_MAX)+uint32(why), &perCPU); err != nil {
-				return nil, fmt.Errorf("read losses of flows: %w", err)
+				return nil, fmt.Errorf("read lost flow events: %w", err)
 			}
 			loss := flow.Loss{Kind: kind, Why: words.why, Meaning: words.meaning}
 			for _, n := range perCPU {
@@ -75,11 +78,12 @@ func (f Events) Losses() ([]flow.Loss, error) {
 	return all, nil
 }
 
-// Reader opens the events for reading. There must be one reader at a time, and one goroutine that reads; the caller closes it.
+// Reader opens the events for reading. There must be one reader at a time, used by one goroutine; the caller closes
+// it.
 func (f Events) Reader() (*Reader, error) {
 	r, err := ringbuf.NewReader(f.events)
 	if err != nil {
-		return nil, fmt.Errorf("open flows: %w", err)
+		return nil, fmt.Errorf("open flow events: %w", err)
 	}
 	return &Reader{ring: r, reporters: f.reporters}, nil
 }
@@ -89,23 +93,24 @@ type Reader struct {
 	ring      *ringbuf.Reader
 	record    ringbuf.Record
 	reporters reporters
-	// toldDrops is when drops were last told of.
+	// reportedDrops is when the drops reporter last ran.
 	reportedDrops time.Time
 }
 
-// Read gives all events that there are for so long, as soon as a quarter of the buffer is full: the datapath wakes nobody for less. Then it has those
-// sessions told of that have begun and are neither over nor told of, once a second also those drops that were only counted, and gives all the rest. Events come in the order in which they were told: one
-// about the beginning of a session that was told of late has an earlier time.
+// Read passes on all events that arrive within wait. The datapath wakes the reader when the buffer is a quarter full.
+// At the end Read has the datapath report the connections that have started and are neither closed nor reported, and
+// once a second the counted drops, and passes these on, too. Events come in the order in which they were reported:
+// the start of a connection may be reported late, with its earlier time.
 func (r *Reader) Read(wait time.Duration, each func(flow.Event)) error {
 	r.ring.SetDeadline(time.Now().Add(wait))
-	var booted time.Time // the moment from which the datapath counts
-	for asked := false; ; {
+	var booted time.Time // the zero of the datapath's clock
+	for reported := false; ; {
 		err := r.ring.ReadInto(&r.record)
-		if errors.Is(err, os.ErrDeadlineExceeded) && !asked {
+		if errors.Is(err, os.ErrDeadlineExceeded) && !reported {
 			if err := r.runReporters(); err != nil {
 				return err
 			}
-			asked = true
+			reported = true
 			r.ring.SetDeadline(time.Now())
 			continue
 		}
@@ -113,42 +118,43 @@ func (r *Reader) Read(wait time.Duration, each func(flow.Event)) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read flows: %w", err)
+			return fmt.Errorf("read flow events: %w", err)
 		}
 		if len(r.record.RawSample) != int(unsafe.Sizeof(bpf.FlowEvent{})) {
-			continue // of an earlier version, whose programs are being replaced
+			continue // from an earlier version's program, which is being replaced
 		}
-		if booted.IsZero() { // once: setting the clock moves it
+		if booted.IsZero() { // once, since setting the clock changes it
 			now, err := table.Monotonic()
 			if err != nil {
 				return err
 			}
 			booted = time.Now().Add(-now)
 		}
-		// The memory is the library's own, aligned, and has just been measured; decoding it by reflection costs a hundred times as much.
+		// The library aligns the record, and its length has been checked. Decoding by reflection costs a hundred
+		// times as much.
 		each(eventOf((*bpf.FlowEvent)(unsafe.Pointer(unsafe.SliceData(r.record.RawSample))), booted))
 	}
 }
 
 func (r *Reader) runReporters() error {
-	if err := table.RunAgentProgram(r.reporters.sessions); err != nil {
-		return fmt.Errorf("tell of young sessions: %w", err)
+	if err := table.RunAgentProgram(r.reporters.connections); err != nil {
+		return fmt.Errorf("report new connections: %w", err)
 	}
-	// It looks at all drops of all CPUs, and they are told of once a second at most.
+	// The program reads the drops of all CPUs.
 	if time.Since(r.reportedDrops) < time.Second {
 		return nil
 	}
 	r.reportedDrops = time.Now()
 	if err := table.RunAgentProgram(r.reporters.drops); err != nil {
-		return fmt.Errorf("tell of drops that were counted: %w", err)
+		return fmt.Errorf("report counted drops: %w", err)
 	}
 	return nil
 }
 
-// Close ends reading. Events that come later wait for the next reader.
+// Close ends reading. Later events wait for the next reader.
 func (r *Reader) Close() error { return r.ring.Close() }
 
-// eventOf gives what an entry of the ring buffer tells.
+// eventOf decodes an event of the ring buffer.
 func eventOf(e *bpf.FlowEvent, booted time.Time) flow.Event {
 	out := flow.Event{
 		Time:                booted.Add(time.Duration(e.Time)),
@@ -178,7 +184,7 @@ func eventOf(e *bpf.FlowEvent, booted time.Time) flow.Event {
 	return out
 }
 
-// endOf gives an address with a port in network order; without an address there is none.
+// endOf is an address with a port in network order; the zero AddrPort for the zero address.
 func endOf(a bpf.Address, port uint16) netip.AddrPort {
 	addr := a.Addr()
 	if !addr.IsValid() {

@@ -4,10 +4,10 @@ import (
 	"time"
 )
 
-// ReportDropsNow has the next Read report drops, whenever it did so last.
+// ReportDropsNow makes the next Read report drops, even if it did so less than a second ago.
 func (r *Reader) ReportDropsNow() { r.reportedDrops = time.Time{} }
 
-// Silence keeps Read from running the programs that report late, until restore is called.
+// Silence keeps Read from running the reporters until restore is called.
 func (r *Reader) Silence() (restore func()) {
 	before := r.reporters
 	r.reporters = reporters{}

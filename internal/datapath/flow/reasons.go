@@ -4,7 +4,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// DropReasons gives the names of all reasons of drops.
+// DropReasons returns the names of all drop reasons.
 func DropReasons() (all []string) {
 	for r := DropReason(bpf.DropReasonDROP_NONE) + 1; r < DropReason(len(dropReasons)); r++ {
 		all = append(all, r.String())

@@ -1,4 +1,4 @@
-// Package kernel finds out what the running kernel can do: required and optional features, and connection tracking for BPF.
+// Package kernel probes the running kernel: required and optional features, and conntrack lookups from BPF.
 package kernel
 
 import (
@@ -14,9 +14,9 @@ import (
 // loopback has index 1 in every network namespace.
 const loopback = 1
 
-// HaveTCX attaches a program that lets everything pass to the egress of the loopback device, and takes it
-// off again: this works where the kernel has tcx (Linux 6.6). A probe that fails for another reason says nothing of
-// the kernel and is an error: filters beside the links of an earlier agent would run every packet through both.
+// HaveTCX attaches a program that passes every packet to the egress of the loopback device and detaches it. This
+// works if the kernel has tcx (Linux 6.6). A probe that fails for another reason is an error: filters next to the
+// links of an earlier agent would run every packet through both.
 func HaveTCX() (bool, error) {
 	pass, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:         "probe_tcx",
@@ -38,7 +38,7 @@ func HaveTCX() (bool, error) {
 	return true, l.Close()
 }
 
-// Required reports what the datapath cannot do without, and ErrRealtime; nil when it is all there.
+// Required reports the required features that the kernel lacks, and ErrRealtime; nil if it has all.
 func Required() error {
 	if err := notRealtime(); err != nil {
 		return err
@@ -50,8 +50,8 @@ func Required() error {
 		"bpf_redirect_neigh (Linux 5.10)":      func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectNeigh) },
 		"bpf_ktime_get_coarse_ns (Linux 5.11)": func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnKtimeGetCoarseNs) },
 	} {
-		// Only a clear "not supported" stops the agent: a probe that fails otherwise says nothing
-		// of the kernel, and loading the programs gives the real answer.
+		// Only "not supported" stops the agent. Another failure of a probe does not describe the kernel, and loading
+		// the programs reports the real problem.
 		if errors.Is(probe(), ebpf.ErrNotSupported) {
 			missing = append(missing, fmt.Errorf("the kernel lacks %s", name))
 		}
@@ -59,7 +59,7 @@ func Required() error {
 	return errors.Join(missing...)
 }
 
-// HaveSocketErrors says whether programs at sockets can choose the error that an application gets.
+// HaveSocketErrors reports whether programs at sockets can set the error that an application gets.
 func HaveSocketErrors() bool {
 	return !errors.Is(features.HaveProgramHelper(ebpf.CGroupSockAddr, asm.FnSetRetval), ebpf.ErrNotSupported)
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// conntrackModule is the kernel module of connection tracking, where that is not built in.
+// conntrackModule is the kernel module of conntrack, where it is not built in.
 const conntrackModule = "nf_conntrack"
 
-// HaveConntrack says whether BPF programs can ask the kernel's connection tracking (bpf_skb_ct_lookup, Linux
-// 5.18). Where that is a module, the module has to be loaded: a rule with a ct expression or a translation does so.
+// HaveConntrack reports whether BPF programs can look up the kernel's conntrack (bpf_skb_ct_lookup, Linux 5.18).
+// Where conntrack is a module, it must be loaded: an nftables rule with a ct expression or NAT loads it.
 func HaveConntrack() (bool, error) {
 	kernel, err := btf.LoadKernelSpec()
 	if errors.Is(err, ebpf.ErrNotSupported) {
-		return false, nil // a kernel that does not describe itself (CONFIG_DEBUG_INFO_BTF)
+		return false, nil // a kernel without CONFIG_DEBUG_INFO_BTF
 	}
 	if err != nil {
 		return false, fmt.Errorf("read kernel types: %w", err)
@@ -43,7 +43,7 @@ func HaveConntrack() (bool, error) {
 	return false, nil
 }
 
-// conntrackTypes are the types of the module; nil where there is none.
+// conntrackTypes are the types of the module; nil if there is none.
 func conntrackTypes() (*btf.Spec, error) {
 	module, err := btf.LoadKernelModuleSpec(conntrackModule)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ebpf.ErrNotSupported) {
@@ -55,7 +55,7 @@ func conntrackTypes() (*btf.Spec, error) {
 	return module, nil
 }
 
-// AddConntrackTypes adds the module's types to those by which the offset of nf_conn.status is found.
+// AddConntrackTypes adds the module's types to the relocation targets, for the offset of nf_conn.status.
 func AddConntrackTypes(options *ebpf.ProgramOptions) error {
 	module, err := conntrackTypes()
 	if err != nil || module == nil {

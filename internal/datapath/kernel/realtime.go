@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrRealtime says that the kernel preempts BPF programs (PREEMPT_RT, in the mainline since Linux 6.12): two packets of one CPU could then be
-// in the same program at a time, and take each other's scratch, which there is one of for each CPU.
-var ErrRealtime = errors.New("this is a PREEMPT_RT kernel, which lets one packet's program be interrupted by another's on the same CPU: what programs keep for each CPU is not safe on it; boot a kernel without PREEMPT_RT")
+// ErrRealtime means that the kernel preempts BPF programs (PREEMPT_RT, in mainline since Linux 6.12). Two packets on
+// one CPU could then run the same program at once and overwrite each other's per-CPU scratch.
+var ErrRealtime = errors.New("this is a PREEMPT_RT kernel: it preempts BPF programs, so their per-CPU data is not safe; boot a kernel without PREEMPT_RT")
 
-// notRealtime is nil unless the running kernel is a PREEMPT_RT one.
+// notRealtime returns ErrRealtime on a PREEMPT_RT kernel.
 func notRealtime() error {
 	flag, err := os.ReadFile("/sys/kernel/realtime")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("find out whether the kernel is a PREEMPT_RT one: %w", err)
+		return fmt.Errorf("check for a PREEMPT_RT kernel: %w", err)
 	}
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -29,8 +29,8 @@ func notRealtime() error {
 	return nil
 }
 
-// isRealtime tells by the content of /sys/kernel/realtime, which kernels with the patch have, and by the version that uname gives, as
-// "#1 SMP PREEMPT_RT Debian 6.12.48-1": scripts/mkcompile_h, later init/Makefile, put it there.
+// isRealtime checks the content of /sys/kernel/realtime, which kernels with the patch have, and the version of uname,
+// such as "#1 SMP PREEMPT_RT Debian 6.12.48-1".
 func isRealtime(flag, version string) bool {
 	return strings.TrimSpace(flag) == "1" || strings.Contains(version, "PREEMPT_RT") || strings.Contains(version, "PREEMPT RT")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// PrivateMaps belong to one load, as .rodata does: what they hold is of no use to the next.
+// PrivateMaps belong to one load, as .rodata does: their content is of no use to the next.
 var PrivateMaps = []string{bpf.MapFlowCache, bpf.MapNatScratch, bpf.MapPolicyScratch, bpf.MapVerdictScratch, bpf.MapIdentityCache, bpf.MapPolicyCache, bpf.MapIcmpRatelimit, bpf.MapXdpUplinks, bpf.MapFlowRatelimit, bpf.MapFlowShares}
 
 // PinnedMaps are the maps that outlive the agent.
@@ -25,8 +25,9 @@ var PinnedMaps = []string{
 	bpf.MapFlows, bpf.MapFlowLost, bpf.MapFlowDrops,
 }
 
-// refersTo says which other maps the entries of a map refer to, or are referred to and tidied up by: where one of those is not the one that an
-// earlier agent pinned, its entries mean nothing, and tidying them up would take from the old programs what these still use.
+// refersTo lists, for a map, the other maps whose entries refer to its entries or that its entries refer to. If one
+// of those is not adopted, the map's entries mean nothing, and cleaning them up would remove entries that the old
+// programs still use.
 var refersTo = map[string][]string{
 	bpf.MapServices:       {bpf.MapBackends, bpf.MapMaglev, bpf.MapServiceSources},
 	bpf.MapBackends:       {bpf.MapServices},
@@ -35,7 +36,7 @@ var refersTo = map[string][]string{
 	bpf.MapServiceCounts:  {bpf.MapServices},
 	bpf.MapAffinities:     {bpf.MapServices},
 	bpf.MapAffinitiesExt:  {bpf.MapServices},
-	bpf.MapSockStorage:    {bpf.MapBackends}, // sockets remember sets by their number
+	bpf.MapSockStorage:    {bpf.MapBackends}, // sockets keep the numbers of backend sets
 	bpf.MapSockUdp:        {bpf.MapBackends},
 
 	bpf.MapNat:          {bpf.MapNatSlots, bpf.MapNatPods},
@@ -56,19 +57,19 @@ var refersTo = map[string][]string{
 	bpf.MapPolicyPorts:   {bpf.MapPolicies},
 }
 
-// adoption is what becomes of the maps that an earlier agent pinned.
+// adoption says which pinned maps of an earlier agent are used.
 type adoption struct {
-	// adopted are used as they are. The caller closes them.
+	// adopted are used unchanged. The caller closes them.
 	adopted map[string]*ebpf.Map
-	// resized are those that differ from the new ones in their size only. Their entries are to be carried over.
+	// resized differ from the new ones only in their size. Their entries are copied.
 	resized map[string]*ebpf.Map
-	// fresh are the names of the maps that start empty or with what is carried over.
+	// fresh are the names of the maps that start empty or with copied entries.
 	fresh []string
 }
 
-// adoptMaps opens the maps that an earlier agent committed and that mean what the new programs take them for. What the fresh ones hold is derived
-// again from the cluster and the endpoint files. A map that the earlier agent did not have starts empty, and those beside it are kept.
-// Fresh ones get pins of their own.
+// adoptMaps opens the maps that an earlier agent committed and whose layout is that of the new programs. The agent
+// fills the fresh ones from the cluster and the endpoint files. A map that the earlier agent did not have starts
+// empty and does not invalidate the others. Fresh ones get pins of their own.
 func adoptMaps(p pins, spec *ebpf.CollectionSpec, log *slog.Logger) (_ *adoption, err error) {
 	a := &adoption{adopted: map[string]*ebpf.Map{}, resized: map[string]*ebpf.Map{}}
 	defer func() {
@@ -108,7 +109,7 @@ func adoptMaps(p pins, spec *ebpf.CollectionSpec, log *slog.Logger) (_ *adoption
 
 var errOtherLayout = errors.New("its layout has changed")
 
-// adopt opens a map that the earlier agent had. Outdated is why it cannot be used.
+// adopt opens a map of the earlier agent. Outdated is why it cannot be used.
 func (a *adoption) adopt(name string, p pins, spec *ebpf.MapSpec) (outdated, err error) {
 	if !slices.Contains(p.Before, p.Name(name)) {
 		return errOtherLayout, nil
@@ -135,7 +136,7 @@ func (a *adoption) adopt(name string, p pins, spec *ebpf.MapSpec) (outdated, err
 	return reason, nil
 }
 
-// leaveOut gives up the maps that refer to an outdated one, and those that refer to these.
+// leaveOut drops the maps that refer to an outdated one, transitively.
 func (a *adoption) leaveOut(outdated map[string]error) error {
 	for again := true; again; {
 		again = false
@@ -150,7 +151,7 @@ func (a *adoption) leaveOut(outdated map[string]error) error {
 					continue
 				}
 				delete(maps, name)
-				again, outdated[name] = true, fmt.Errorf("map %s that it refers to is not the same", others[i])
+				again, outdated[name] = true, fmt.Errorf("it refers to map %s, which is replaced", others[i])
 				if err := m.Close(); err != nil {
 					return fmt.Errorf("close outdated map %s: %w", name, err)
 				}
@@ -166,7 +167,7 @@ func sameButSize(spec *ebpf.MapSpec, m *ebpf.Map) bool {
 	return spec.Compatible(m) == nil
 }
 
-// closeAdopted closes the maps that are used as they are, of which the loaded programs have their own.
+// closeAdopted closes the adopted maps; the loaded collection has its own references.
 func (a *adoption) closeAdopted() error { return closeMaps(a.adopted) }
 
 func (a *adoption) close() error { return errors.Join(closeMaps(a.adopted), closeMaps(a.resized)) }

@@ -50,7 +50,7 @@ func holdsServices(tb testing.TB, s *lb.Services, want ...service.Port) {
 // Maps that get another size keep what they hold, and what old programs write until the new ones have taken over.
 func TestResizedMapsKeepEntries(t *testing.T) {
 	testenv.Root(t)
-	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true, Sizes: config.Sizes{Services: 64, Backends: 256, Connections: 128, Openings: 128, Affinities: 128}}
+	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true, Sizes: config.Sizes{Services: 64, Backends: 256, NAT: 128, NATPending: 128, Affinities: 128}}
 	d := harness.OpenTables(t, cfg, fixtures.TestLog(t))
 	all := fixtures.Crowd(5)
 	all[0].Entries[1].Sources = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
@@ -70,7 +70,7 @@ func TestResizedMapsKeepEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	cfg.Sizes = config.Sizes{Services: 100, Backends: 300, Connections: 200, Openings: 200, Affinities: 200}
+	cfg.Sizes = config.Sizes{Services: 100, Backends: 300, NAT: 200, NATPending: 200, Affinities: 200}
 	next := harness.OpenTables(t, cfg, fixtures.TestLog(t))
 	if changed, err := next.Services.Sync(all); err != nil || changed != 0 {
 		t.Errorf("%d entries are written again: %v", changed, err)
@@ -103,7 +103,7 @@ func TestResizedMapsKeepEntries(t *testing.T) {
 // A map that becomes too small keeps what fits and says what it has lost.
 func TestShrunkMapSaysWhatIsLost(t *testing.T) {
 	testenv.Root(t)
-	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true, Sizes: config.Sizes{Connections: 100}}
+	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true, Sizes: config.Sizes{NAT: 100}}
 	d := harness.OpenTables(t, cfg, fixtures.TestLog(t))
 	for i := range 20 {
 		there, back := fixtures.ClientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), uint16(40000+2*i), 1)
@@ -113,7 +113,7 @@ func TestShrunkMapSaysWhatIsLost(t *testing.T) {
 	if err := d.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Sizes.Connections = 30
+	cfg.Sizes.NAT = 30
 	var said strings.Builder
 	next := harness.OpenTables(t, cfg, slog.New(slog.NewTextHandler(&said, nil)))
 	if n, err := table.Count(next.Objects.Maps.Nat); err != nil || n != 30 {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// requireBPFFS checks that dir, which need not exist yet, is or will be on a BPF file system: elsewhere
-// nothing can be pinned, and what is said about that would not help anybody.
+// requireBPFFS checks that dir, which need not exist yet, is on a BPF file system: pins exist only there, and the
+// kernel's error would not say so.
 func requireBPFFS(dir string) error {
 	for there := dir; ; there = filepath.Dir(there) {
 		var fs unix.Statfs_t

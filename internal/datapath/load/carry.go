@@ -13,7 +13,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// carriers carry the entries of a map over to one of another size, for every map that a flag sizes. They say how many did not fit.
+// carriers copy the entries of a map to one of another size, for every map that a flag sizes. They return how many
+// did not fit.
 var carriers = map[string]func(from, to *ebpf.Map) (lost int, err error){
 	bpf.MapRoutes:         carry[bpf.RouteKey, bpf.Route],
 	bpf.MapServices:       carry[bpf.Frontend, bpf.Service],
@@ -37,14 +38,14 @@ var carriers = map[string]func(from, to *ebpf.Map) (lost int, err error){
 	bpf.MapCtSlots:        carry[bpf.CtSlot, bpf.Tuple],
 }
 
-// carriedTwice are the maps that the old programs write until the new ones have taken their place: what has come since the first
-// time is carried over then.
+// carriedTwice are the maps that the old programs write until the new ones replace them: Commit copies what has been
+// added since Open.
 var carriedTwice = []string{
 	bpf.MapAffinities, bpf.MapAffinitiesExt, bpf.MapNat, bpf.MapNatPending, bpf.MapNatSlots, bpf.MapPendingSlots, bpf.MapNatPods, bpf.MapServiceCounts, bpf.MapConntrack, bpf.MapCtSlots,
 }
 
-// carryOver carries the entries of maps that are replaced over to the new ones. Entries that are there already are newer.
-// A map that the configuration has no use for is left alone.
+// carryOver copies the entries of resized maps to the new ones. Entries that exist already are newer. It skips maps
+// that the configuration does not use.
 func (o *Objects) carryOver(names []string) error {
 	for _, name := range names {
 		from, to := o.Resized[name], o.ByName[name]
@@ -53,7 +54,7 @@ func (o *Objects) carryOver(names []string) error {
 		}
 		lost, err := carriers[name](from, to)
 		if err != nil {
-			return fmt.Errorf("carry entries of map %s over: %w", name, err)
+			return fmt.Errorf("copy entries of map %s: %w", name, err)
 		}
 		if lost > 0 {
 			o.Log.Warn("entries do not fit the smaller map", "map", name, "size", to.MaxEntries(), "lost", lost)
@@ -67,7 +68,8 @@ func (o *Objects) carryOver(names []string) error {
 	return nil
 }
 
-// recount counts the slots of each owner where the counters do not belong to the slots: slots were left behind, or the counters are new.
+// recount recounts the slots of each owner if the counters may be wrong: slots were not copied, or the counters are
+// new.
 func (o *Objects) recount() error {
 	resized := o.Resized[bpf.MapNatSlots] != nil || o.Resized[bpf.MapPendingSlots] != nil
 	adopted := !slices.Contains(o.Fresh, bpf.MapNatSlots) || !slices.Contains(o.Fresh, bpf.MapPendingSlots)
@@ -86,7 +88,8 @@ func carry[K, V any](from, to *ebpf.Map) (lost int, err error) {
 	return lost, errors.Join(err, failure)
 }
 
-// carryOneByOne is for the kinds of maps that have no batches or values for each CPU. Only the agent deletes from them.
+// carryOneByOne is for map types without batch operations and for per-CPU values. Only the agent deletes their
+// entries.
 func carryOneByOne[K, V any](from, to *ebpf.Map) (lost int, err error) {
 	var key K
 	var value V
@@ -102,11 +105,11 @@ func carryOneByOne[K, V any](from, to *ebpf.Map) (lost int, err error) {
 func put[K, V any](to *ebpf.Map, k *K, v *V) (lost int, err error) {
 	var value any = v
 	if perCPU, ok := value.(*[]bpf.ServiceCount); ok {
-		value = *perCPU // the library wants the slice itself
+		value = *perCPU // the library takes the slice itself
 	}
 	err = to.Update(k, value, ebpf.UpdateNoExist)
 	switch {
-	case errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENOSPC): // the latter of a trie
+	case errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENOSPC): // ENOSPC from a trie
 		return 1, nil
 	case errors.Is(err, ebpf.ErrKeyExist):
 		return 0, nil
@@ -114,7 +117,7 @@ func put[K, V any](to *ebpf.Map, k *K, v *V) (lost int, err error) {
 	return 0, err
 }
 
-// isolateAll denies all traffic of the isolated directions of every pod in the map: their sets are not complete.
+// isolateAll sets the isolated directions of every pod in the map to deny-all, since their rule sets are incomplete.
 func isolateAll(m *ebpf.Map) error {
 	var pods table.Writes[bpf.Address, bpf.PolicyPod]
 	pods.M = m
@@ -130,7 +133,7 @@ func isolateAll(m *ebpf.Map) error {
 		_, err = pods.Do()
 	}
 	if err != nil {
-		return fmt.Errorf("close pods of map %s: %w", bpf.MapPolicyPods, err)
+		return fmt.Errorf("isolate pods of map %s: %w", bpf.MapPolicyPods, err)
 	}
 	return nil
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// DescribePrograms describes the loaded programs: in the order a packet meets them, then those at sockets, then those that the agent runs.
+// DescribePrograms describes the loaded programs: those at devices in the order in which a packet meets them, those
+// at sockets, then those that the agent runs.
 func (o *Objects) DescribePrograms() ([]table.ProgramInfo, error) {
 	var all []table.ProgramInfo
 	for _, name := range slices.Concat(bpf.ProgramNames[:], bpf.SocketProgramNames, o.Config.AgentPrograms()) {
 		program := o.Programs[name]
 		if program == nil {
-			continue // this configuration has no use for it
+			continue // this configuration does not need it
 		}
 		info, err := program.Info()
 		if err != nil {
@@ -37,7 +38,7 @@ func (o *Objects) DescribePrograms() ([]table.ProgramInfo, error) {
 	return all, nil
 }
 
-// DescribeMaps describes the tables with their memory.
+// DescribeMaps describes the maps with their memory.
 func (o *Objects) DescribeMaps() ([]table.MapInfo, error) {
 	var all []table.MapInfo
 	for _, name := range slices.Concat(PinnedMaps, PrivateMaps) {

@@ -12,8 +12,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// beyondTypes are the types of bpf/types.h that say what a map holds and that BTF of its key and value does not lead to: enums whose values are
-// in members of other types or are indices, and the records of a ring buffer.
+// beyondTypes are types of bpf/types.h that define what a map holds, but that the BTF of its key and value does not
+// reach: enums whose values are stored in other types or are indexes, and the records of a ring buffer.
 var beyondTypes = map[string][]string{
 	bpf.MapRoutes:        {"route_kind"},
 	bpf.MapGeneration:    {"generation_index"},
@@ -35,8 +35,9 @@ var beyondTypes = map[string][]string{
 	bpf.MapFlowDrops:     {"drop_reason", "program"},
 }
 
-// layouts gives a number for what each pinned map means: its kind, its flags, and names, kinds, sizes and places of all that keys and values
-// consist of. Two versions that give a map the same number can use each other's entries. How many entries it has room for is no part of it.
+// layouts hashes the layout of each pinned map: its type and flags, and the names, kinds, sizes and offsets of all
+// that keys and values consist of. Versions with equal hashes can use each other's entries. The map's capacity is not
+// part of the layout.
 func layouts(spec *ebpf.CollectionSpec) (map[string]string, error) {
 	all := make(map[string]string, len(PinnedMaps))
 	for _, name := range PinnedMaps {
@@ -73,7 +74,7 @@ func describeMap(w io.Writer, spec *ebpf.CollectionSpec, name string) error {
 	return nil
 }
 
-// describeType writes a type down with all that it consists of. Entries of maps have no pointers, so it comes to an end.
+// describeType writes a type with all that it consists of. It terminates, since map entries have no pointers.
 func describeType(w io.Writer, t btf.Type) error {
 	switch t := t.(type) {
 	case *btf.Void:
@@ -102,7 +103,7 @@ func describeType(w io.Writer, t btf.Type) error {
 		fmt.Fprintf(w, "union %q %d %q %d\n", t.Name, t.Size, t.Tags, len(t.Members))
 		return describeMembers(w, t.Members)
 	default:
-		return fmt.Errorf("no entry of a map has a %T", t)
+		return fmt.Errorf("unexpected type %T in a map entry", t)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// countSlots tells the programs how many slots there are: a load's maps may have other sizes than bpf/maps.h.
+// countSlots sets the constants for the number of slots, since a load's maps may have other sizes than bpf/maps.h.
 func countSlots(spec *ebpf.CollectionSpec) error {
 	for variable, name := range map[string]string{bpf.VarConfigNatSlots: bpf.MapNatSlots, bpf.VarConfigPendingSlots: bpf.MapPendingSlots} {
 		if err := spec.Variables[variable].Set(spec.Maps[name].MaxEntries); err != nil {
@@ -20,7 +20,8 @@ func countSlots(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// carrySlots is the carrier of slots. A slot that is in use already is newer. What does not fit has a connection that the agent alone expires.
+// carrySlots is the carrier of slots. A slot in use is newer. Only the agent expires the NAT entries of slots that do
+// not fit.
 func carrySlots(from, to *ebpf.Map) (lost int, err error) {
 	size := to.MaxEntries()
 	failure := table.Read(from, func(index *uint32, s *bpf.NatSlot) {
@@ -38,7 +39,8 @@ func carrySlots(from, to *ebpf.Map) (lost int, err error) {
 	return 0, errors.Join(err, failure)
 }
 
-// ownerIndexes are the elements of `nat_owners` that a slot of this owner counts in: nat_owner_index and nat_charge of the datapath.
+// ownerIndexes are the elements of `nat_owners` that count a slot of this owner. As nat_owner_index and nat_charge of
+// the datapath.
 func ownerIndexes(owner uint32) []uint32 {
 	const owners = bpfNatOwnersEach
 	if owner&ownerExternal == 0 {
@@ -47,13 +49,14 @@ func ownerIndexes(owner uint32) []uint32 {
 	return []uint32{owners + owner>>16%owners, 2 * owners}
 }
 
-// ownerExternal marks owners outside of the node: NAT_OWNER_EXTERNAL of the datapath. The others' ids are the indexes of pods' devices.
+// ownerExternal marks external owners: NAT_OWNER_EXTERNAL of the datapath. Other owners are the ifindexes of pods'
+// devices.
 const ownerExternal = 1 << 31
 
 // bpfNatOwnersEach is NAT_OWNERS of the datapath.
 const bpfNatOwnersEach = 4096
 
-// recountOwners counts the slots of each owner anew, where some slots were left behind.
+// recountOwners recounts the slots of each owner.
 func recountOwners(maps *bpf.Maps) error {
 	counts := make([]bpf.NatOwner, maps.NatOwners.MaxEntries())
 	count := func(m *ebpf.Map, add func(*bpf.NatOwner)) error {

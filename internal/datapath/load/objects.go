@@ -1,5 +1,6 @@
-// Package load loads the programs and maps of one configuration, adopts the maps that an earlier agent pinned, and pins those in use. Packages
-// outside internal/datapath do not import it: raw maps stay below.
+// Package load loads the programs and maps of one configuration, adopts the maps that an earlier agent pinned, and
+// pins those in use. Packages outside internal/datapath do not import it, since raw maps stay below
+// internal/datapath.
 package load
 
 import (
@@ -20,25 +21,26 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
-// Objects are the programs and maps of one configuration, with the pins by which they outlive the agent.
+// Objects are the programs and maps of one configuration, with their pins.
 type Objects struct {
 	collection
-	// generation is the only writer of the map `generation`.
+	// Generation is the only writer of the map `generation`.
 	Generation *table.Generation
-	// tcx says that programs are attached as tcx links; otherwise they are filters of the clsact qdisc.
+	// Tcx says that programs are attached as tcx links; otherwise they are filters of the clsact qdisc.
 	Tcx bool
 
 	Config  config.Datapath
 	Log     *slog.Logger
-	Fresh   []string             // names of maps that are not the pinned ones (yet)
-	Resized map[string]*ebpf.Map // the pinned ones that fresh ones of another size replace
+	Fresh   []string             // names of maps that are not committed yet
+	Resized map[string]*ebpf.Map // pinned maps that fresh ones of another size replace
 	Pins    pins
-	// committed says that the next agent takes over these pins.
+	// Committed says that the next agent adopts these pins.
 	Committed bool
 }
 
-// Open loads these programs, with the maps pinned below cfg.Root where these still fit and with new ones where they do not.
-// Nothing that carries traffic changes until the programs are attached and the maps committed. The caller closes the objects.
+// Open loads these programs. It uses the maps pinned below cfg.Root if their layout still fits, and new ones
+// otherwise. Traffic does not change until the programs are attached and the maps committed. The caller closes the
+// objects.
 func Open(cfg config.Datapath, programs []string, log *slog.Logger) (*Objects, error) {
 	l, err := NewLoader(cfg, log)
 	if err != nil {
@@ -47,7 +49,7 @@ func Open(cfg config.Datapath, programs []string, log *slog.Logger) (*Objects, e
 	return l.Open(cfg, programs, log)
 }
 
-// Open is Open with the object and the options of this loader.
+// Open is the function Open with this loader.
 func (l *loader) Open(cfg config.Datapath, programs []string, log *slog.Logger) (*Objects, error) {
 	if err := requireBPFFS(cfg.Root); err != nil {
 		return nil, err
@@ -84,15 +86,15 @@ func (l *loader) Open(cfg config.Datapath, programs []string, log *slog.Logger) 
 	return o, nil
 }
 
-// Commit pins the maps in use and removes the pins of the version before. Call it when the tables are filled and every device has the new
-// programs: until then the next agent takes over the old programs' maps, and a crash leaves the old state whole. A second call only restores
-// pins that are gone.
+// Commit pins the maps in use and removes the pins of the previous version. Call it when the tables are filled and
+// every device has the new programs. Until then the next agent adopts the old maps, and a crash leaves the old state
+// intact. A second call only restores missing pins.
 func (o *Objects) Commit() error {
 	if o.Committed {
 		return o.Pins.renew(o.ByName, o.Log)
 	}
 	if slices.Contains(o.Fresh, bpf.MapGeneration) {
-		// Tables that were adopted as they are have not advanced it, and nothing is cached under 0.
+		// Tables that were adopted unchanged have not advanced it, and nothing is cached with number 0.
 		if err := o.Generation.Advance(); err != nil {
 			return err
 		}
@@ -114,15 +116,15 @@ func (o *Objects) Commit() error {
 	return closeMaps(o.Resized)
 }
 
-// Close releases the agent's hold on programs and maps; what is pinned goes on working.
+// Close releases the agent's references to programs and maps; what is pinned keeps working.
 func (o *Objects) Close() error { return errors.Join(closeMaps(o.Resized), o.collection.Close()) }
 
-// BeginsEmpty tells, before Commit, whether a map begins empty although maps like it outlive the agent.
+// BeginsEmpty reports, before Commit, whether a map starts empty that normally outlives the agent.
 func (o *Objects) BeginsEmpty(name string) bool {
 	return slices.Contains(o.Fresh, name) && o.Resized[name] == nil
 }
 
-// NewLoader gives what loads a configuration on this kernel.
+// NewLoader returns the loader of a configuration on this kernel.
 func NewLoader(cfg config.Datapath, log *slog.Logger) (*loader, error) {
 	spec, err := specFor(cfg)
 	if err != nil {
@@ -143,7 +145,7 @@ func NewLoader(cfg config.Datapath, log *slog.Logger) (*loader, error) {
 	return l, nil
 }
 
-// specFor gives the object of one configuration. It is deterministic: nothing of the machine goes in.
+// specFor is the object of one configuration. It depends on the configuration only, not on the machine.
 func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 	spec, err := bpf.Load()
 	if err != nil {
@@ -186,8 +188,8 @@ func MapDir(root string) string    { return filepath.Join(root, "maps") }
 func LinkDir(root string) string   { return filepath.Join(root, "links") }
 func SocketDir(root string) string { return filepath.Join(root, "sockets") }
 
-// The name of a pin is that of the device, PinSeparator and that of the program. A BPF file system takes no
-// '.' in names, as in eth0.100: it becomes PinDot. Names of devices hold neither white space nor ':'.
+// The name of a link's pin is the device's name, PinSeparator and the program's name. A BPF file system allows no '.'
+// in names, as in eth0.100, so it becomes PinDot. Device names contain neither white space nor ':'.
 const (
 	PinSeparator = " "
 	PinDot       = ":"

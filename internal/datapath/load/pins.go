@@ -12,20 +12,20 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// LayoutSeparator is between a map's name and its layout in the name of its pin.
+// LayoutSeparator separates a map's name from its layout in the name of its pin.
 const LayoutSeparator = "@"
 
-// otherMark ends the name of a pin where the one without it is that of the earlier agent's map of the same layout.
+// otherMark ends the name of a pin if the earlier agent's map of the same layout has the name without it.
 const otherMark = "+"
 
-// CommittedName is a symbolic link beside the pins of maps. What it points to is no path but the names of the pins that the last Commit has left:
-// a BPF file system has no other files, and renaming a link over another one is one step.
+// CommittedName is a symbolic link next to the pins of maps. Its target is not a path but the list of pins of the
+// last Commit: a BPF file system has no regular files, and renaming a link over another one is atomic.
 const CommittedName = "committed"
 
-// CommittedNew is that link until it is complete.
+// CommittedNew is the name of that link before the rename.
 const CommittedNew = CommittedName + PinSeparator + "new"
 
-// pins are the names that one agent's maps have below a root.
+// pins are the pin names of one agent's maps below a root.
 type pins struct {
 	Root    string
 	layouts map[string]string // by the name of the map
@@ -33,7 +33,7 @@ type pins struct {
 	names   map[string]string // the pins of this agent, by the name of the map
 }
 
-// pinsBelow takes the earlier agent's pin for every map that has one of this layout.
+// pinsBelow uses the earlier agent's pin for every map whose layout is unchanged.
 func pinsBelow(root string, spec *ebpf.CollectionSpec, log *slog.Logger) (pins, error) {
 	all, err := layouts(spec)
 	if err != nil {
@@ -44,7 +44,7 @@ func pinsBelow(root string, spec *ebpf.CollectionSpec, log *slog.Logger) (pins, 
 		return pins{}, err
 	}
 	if !known && hasPins(root) {
-		log.Info("maps are pinned that no agent has committed by their layout: they are replaced")
+		log.Info("pinned maps have no committed layouts: they are replaced")
 	}
 	p := pins{Root: root, layouts: all, Before: before, names: map[string]string{}}
 	for _, name := range PinnedMaps {
@@ -67,10 +67,10 @@ func (p pins) Name(of string) string { return p.names[of] }
 
 func (p pins) Path(of string) string { return filepath.Join(MapDir(p.Root), p.Name(of)) }
 
-// had tells whether the earlier agent had a map, whatever its layout.
+// had reports whether the earlier agent had a map, with any layout.
 func (p pins) had(name string) bool { return listed(p.Before, name) != "" }
 
-// listed is the pin of a map in a list of pins.
+// listed is the pin of a map in a list of pins; empty if there is none.
 func listed(pins []string, name string) string {
 	for _, pin := range pins {
 		if of, _, _ := strings.Cut(pin, LayoutSeparator); of == name {
@@ -80,20 +80,21 @@ func listed(pins []string, name string) string {
 	return ""
 }
 
-// replace gives a map that is not the earlier agent's a pin that is not either: until this agent commits, that one may come back for its own.
+// replace gives a map a pin other than the earlier agent's: until this agent commits, the earlier one may restart and
+// use its own.
 func (p pins) replace(name string) {
 	if p.names[name] = p.unmarked(name); slices.Contains(p.Before, p.names[name]) {
 		p.names[name] += otherMark
 	}
 }
 
-// put pins a map. What has the name already was left half-way: no list has it.
+// put pins a map. A pin that has the name already is in no list: an attempt that failed left it.
 func (p pins) put(name string, m *ebpf.Map) error {
-	if err := m.Unpin(); err != nil { // by an attempt that failed
+	if err := m.Unpin(); err != nil { // from an attempt that failed
 		return fmt.Errorf("remove pin of map %s: %w", name, err)
 	}
 	if err := os.Remove(p.Path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove pin of map %s that was left half-way: %w", name, err)
+		return fmt.Errorf("remove incomplete pin of map %s: %w", name, err)
 	}
 	if err := m.Pin(p.Path(name)); err != nil {
 		return fmt.Errorf("pin map %s: %w", name, err)
@@ -101,8 +102,8 @@ func (p pins) put(name string, m *ebpf.Map) error {
 	return nil
 }
 
-// committed are the names of pins that a Commit has left below a root; known is false where there was none, or a version has come after it whose
-// pins do not name layouts: that one has left the list behind with maps that it did not touch.
+// committed are the pins that a Commit listed below a root. Known is false if there is no list, or if a later version
+// without layouts in its pin names has left the list behind.
 func committed(root string) (names []string, known bool, err error) {
 	files, err := os.ReadDir(MapDir(root))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -121,7 +122,7 @@ func readList(root string) ([]string, error) {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("read which maps are in use: %w", err)
+		return nil, fmt.Errorf("read list of committed maps: %w", err)
 	}
 	return strings.Split(text, ","), nil
 }
@@ -135,28 +136,29 @@ func (p pins) list() []string {
 	return names
 }
 
-// commit makes these pins those that the next agent takes over.
+// commit makes these the pins that the next agent adopts.
 func (p pins) commit() error {
 	fresh := filepath.Join(MapDir(p.Root), CommittedNew)
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove what was left half-way: %w", err)
+		return fmt.Errorf("remove incomplete list of committed maps: %w", err)
 	}
 	if err := os.Symlink(strings.Join(p.list(), ","), fresh); err != nil {
-		return fmt.Errorf("write which maps are in use: %w", err)
+		return fmt.Errorf("write list of committed maps: %w", err)
 	}
 	if err := os.Rename(fresh, filepath.Join(MapDir(p.Root), CommittedName)); err != nil {
-		return fmt.Errorf("write which maps are in use: %w", err)
+		return fmt.Errorf("write list of committed maps: %w", err)
 	}
 	return nil
 }
 
-// renew pins all maps again where the list is not the one that this agent has committed: somebody has removed it, and perhaps the pins, too.
+// renew pins all maps again if the list is not the one that this agent has committed: something has removed it, and
+// perhaps the pins.
 func (p pins) renew(maps map[string]*ebpf.Map, log *slog.Logger) error {
 	names, err := readList(p.Root)
 	if err != nil || slices.Equal(names, p.list()) {
 		return err
 	}
-	log.Warn("somebody has removed pins of maps: all are pinned again", "directory", MapDir(p.Root))
+	log.Warn("pins of maps were removed: all maps are pinned again", "directory", MapDir(p.Root))
 	if err := os.MkdirAll(MapDir(p.Root), 0o700); err != nil {
 		return fmt.Errorf("make directory for pins: %w", err)
 	}
@@ -168,9 +170,9 @@ func (p pins) renew(maps map[string]*ebpf.Map, log *slog.Logger) error {
 	return p.commit()
 }
 
-// sweep removes the pins of other versions: those that the last Commit before this one has left, and all that are not this agent's of maps that it
-// has, too. Pins that nobody here knows stay until Remove. Programs that still use a map keep it: what stays is memory, at worst,
-// so nothing that goes wrong here is worth more than a word.
+// sweep removes the pins of other versions: those of the previous Commit, and other pins of maps that this agent has.
+// Unknown pins stay until Remove. Programs that still use a map keep it. A failure wastes memory at worst, so sweep
+// only logs it.
 func (p pins) sweep(log *slog.Logger) {
 	files, err := os.ReadDir(MapDir(p.Root))
 	if err != nil {
@@ -192,7 +194,7 @@ func (p pins) sweep(log *slog.Logger) {
 	}
 }
 
-// LoadCommitted opens a map that the last Commit has left, whatever its layout. It is os.ErrNotExist that there is none.
+// LoadCommitted opens a map of the last Commit, with any layout. The error is os.ErrNotExist if there is none.
 func LoadCommitted(root, name string) (*ebpf.Map, error) {
 	names, _, err := committed(root)
 	if err != nil {

@@ -98,13 +98,13 @@ func TestCommitIsOneStep(t *testing.T) {
 // An agent whose maps have other sizes does not get in the way of the one before either, whichever of its names a pin has.
 func TestCommitOfResizedMaps(t *testing.T) {
 	testenv.Root(t)
-	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true, Sizes: config.Sizes{Services: 64, Connections: 64}}
+	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true, Sizes: config.Sizes{Services: 64, NAT: 64}}
 	d := tablesOf(t, cfg, nil)
 	markMaps(t, d)
 	mustCommit(d, t)
 	for range 3 {
 		larger := cfg
-		larger.Sizes = config.Sizes{Services: 2 * cfg.Sizes.Services, Connections: 2 * cfg.Sizes.Connections}
+		larger.Sizes = config.Sizes{Services: 2 * cfg.Sizes.Services, NAT: 2 * cfg.Sizes.NAT}
 		failToCommit(t, tablesOf(t, larger, nil))
 		back := tablesOf(t, cfg, nil)
 		wantFresh(t, back)

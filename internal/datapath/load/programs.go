@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// Ingress says of each program at a device on which side of it the program belongs.
+// Ingress reports, for each program at a device, whether its hook is ingress or egress.
 var Ingress = map[string]bool{
 	bpf.ProgFromPod:    true,
 	bpf.ProgToPod:      false,
@@ -26,13 +26,12 @@ var Ingress = map[string]bool{
 // collection is what was loaded.
 type collection struct {
 	Maps bpf.Maps
-	// byName are the same maps.
+	// ByName are the same maps.
 	ByName map[string]*ebpf.Map
-	// programs are those that were asked for.
+	// Programs are the programs that were requested.
 	Programs map[string]*ebpf.Program
 }
 
-// Close lets go of maps and programs.
 func (o *collection) Close() error {
 	err := o.Maps.Close()
 	for _, p := range o.Programs {
@@ -41,13 +40,13 @@ func (o *collection) Close() error {
 	return err
 }
 
-// loader loads maps and programs for one configuration on this kernel.
 type loader struct {
 	Spec    *ebpf.CollectionSpec
 	options ebpf.ProgramOptions
 }
 
-// Load makes maps, but for those that are given, and the programs named. The maps given remain the caller's, who may close them.
+// Load creates the maps that are not given and loads the named programs. The caller keeps the given maps and may
+// close them.
 func (l *loader) Load(programs []string, maps map[string]*ebpf.Map) (o collection, err error) {
 	spec := l.Spec.Copy()
 	gomaps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !slices.Contains(programs, name) })
@@ -55,9 +54,9 @@ func (l *loader) Load(programs []string, maps map[string]*ebpf.Map) (o collectio
 	if err != nil {
 		return collection{}, err
 	}
-	defer all.Close() // closes what o has not taken
+	defer all.Close() // closes what has not moved to o
 	o.ByName = gomaps.Clone(all.Maps)
-	gomaps.DeleteFunc(o.ByName, func(name string, _ *ebpf.Map) bool { return strings.HasPrefix(name, ".") }) // constants, which programs hold
+	gomaps.DeleteFunc(o.ByName, func(name string, _ *ebpf.Map) bool { return strings.HasPrefix(name, ".") }) // .rodata, which the programs hold
 	if err := all.Assign(&o.Maps); err != nil {
 		return collection{}, fmt.Errorf("find maps: %w", err)
 	}
@@ -65,7 +64,7 @@ func (l *loader) Load(programs []string, maps map[string]*ebpf.Map) (o collectio
 	return o, nil
 }
 
-// Program gives a program that was loaded.
+// Program returns a loaded program.
 func (o *Objects) Program(name string) (*ebpf.Program, error) {
 	if p := o.Programs[name]; p != nil {
 		return p, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/config"
 )
 
-// Maps that a configuration has no use for get one entry, so that nobody pays for them.
+// Maps that a configuration does not use have one entry, to save memory.
 var (
 	ServiceMaps = []string{
 		bpf.MapServices, bpf.MapBackends, bpf.MapMaglev, bpf.MapAffinities, bpf.MapAffinitiesExt, bpf.MapServiceSources, bpf.MapServiceCounts, bpf.MapSockTcp,
@@ -19,7 +19,7 @@ var (
 	PolicyMaps      = []string{bpf.MapPolicyPods, bpf.MapIdentities, bpf.MapIdentityCidrs, bpf.MapIdentityCache, bpf.MapPolicyCache, bpf.MapPolicies, bpf.MapPolicyPorts}
 )
 
-// mapSizes gives the sizes that differ from those of bpf/maps.h.
+// mapSizes are the sizes that differ from bpf/maps.h.
 func mapSizes(cfg config.Datapath) map[string]uint32 {
 	sizes := map[string]uint32{}
 	for name, size := range map[string]uint32{
@@ -31,16 +31,16 @@ func mapSizes(cfg config.Datapath) map[string]uint32 {
 		bpf.MapMaglev:         cfg.Sizes.Backends/2 + cfg.Sizes.Backends%2,
 		bpf.MapAffinities:     cfg.Sizes.Affinities,
 		bpf.MapAffinitiesExt:  cfg.Sizes.Affinities,
-		bpf.MapNat:            cfg.Sizes.Connections,
-		bpf.MapNatPending:     cfg.Sizes.Openings,
-		bpf.MapNatSlots:       cfg.Sizes.Connections / 2, // each connection has two entries
-		bpf.MapPendingSlots:   cfg.Sizes.Openings / 2,
+		bpf.MapNat:            cfg.Sizes.NAT,
+		bpf.MapNatPending:     cfg.Sizes.NATPending,
+		bpf.MapNatSlots:       cfg.Sizes.NAT / 2, // each connection has two entries
+		bpf.MapPendingSlots:   cfg.Sizes.NATPending / 2,
 		bpf.MapIdentities:     cfg.Sizes.Identities,
 		bpf.MapIdentityCidrs:  cfg.Sizes.Identities,
 		bpf.MapPolicies:       cfg.Sizes.Policies,
 		bpf.MapPolicyPorts:    config.PolicyPorts(cfg.Sizes.Policies),
-		bpf.MapConntrack:      cfg.Sizes.Sessions,
-		bpf.MapCtSlots:        cfg.Sizes.Sessions,
+		bpf.MapConntrack:      cfg.Sizes.Conntrack,
+		bpf.MapCtSlots:        cfg.Sizes.Conntrack,
 	} {
 		if size != 0 {
 			sizes[name] = size

@@ -180,7 +180,7 @@ func TestAddedMapKeepsItsGroup(t *testing.T) {
 // Counters that a version adds count what is there already, and entries of the others are kept.
 func TestAddedMapIsFilled(t *testing.T) {
 	testenv.Root(t)
-	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true, Sizes: config.Sizes{Connections: 64, Openings: 64}}
+	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true, Sizes: config.Sizes{NAT: 64, NATPending: 64}}
 	d := tablesOf(t, cfg, nil)
 	if _, err := d.Services.Sync(fixtures.Crowd(3)); err != nil {
 		t.Fatal(err)

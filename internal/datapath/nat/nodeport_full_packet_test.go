@@ -147,7 +147,7 @@ func TestNodePortWithoutPorts(t *testing.T) {
 func TestNodePortConnectionsFull(t *testing.T) {
 	eachEntrance(t, func(t *testing.T, program string, family int) {
 		const room, more = 16, 4
-		r := harness.NewServices(t, config.Datapath{Sizes: config.Sizes{Connections: 2 * room}})
+		r := harness.NewServices(t, config.Datapath{Sizes: config.Sizes{NAT: 2 * room}})
 		var old []*visitor
 		for i := range room {
 			v := visits(r, program, family, i)
@@ -187,7 +187,7 @@ func TestNodePortConnectionsFull(t *testing.T) {
 func TestNodePortFlood(t *testing.T) {
 	eachEntrance(t, func(t *testing.T, program string, family int) {
 		const openings, flood = 1024, 20000
-		r := harness.NewServices(t, config.Datapath{Sizes: config.Sizes{Openings: openings}})
+		r := harness.NewServices(t, config.Datapath{Sizes: config.Sizes{NATPending: openings}})
 		old := visits(r, program, family, 0)
 		if !old.opens(t) || !old.establishes(t) {
 			t.Fatal("the connection does not come about")

@@ -102,7 +102,7 @@ func withTwoPods(t *testing.T, cfg config.Datapath, f func(t *testing.T, r *harn
 }
 
 // smallTables has a capacity of 128 entries, and of 64 pending ones.
-var smallTables = config.Sizes{Connections: 256, Openings: 128}
+var smallTables = config.Sizes{NAT: 256, NATPending: 128}
 
 // While a map has free entries, a new connection evicts no other, neither of its own pod nor of one that holds more.
 func TestNobodyLosesWhileThereIsRoom(t *testing.T) {
@@ -156,7 +156,7 @@ func TestPodAtItsBoundLosesItsOwn(t *testing.T) {
 				t.Errorf("connection %d has %d entries", from, n)
 			}
 		}
-		if n, err := table.Count(r.D.Objects.Maps.Nat); err != nil || n > int(smallTables.Connections) {
+		if n, err := table.Count(r.D.Objects.Maps.Nat); err != nil || n > int(smallTables.NAT) {
 			t.Errorf("%d entries: %v", n, err)
 		}
 	})

@@ -375,7 +375,7 @@ type tables struct {
 // openSmall opens small NAT maps.
 func openSmall(tb testing.TB) *tables {
 	tb.Helper()
-	return openTable(tb, config.Sizes{Connections: 8192, Openings: 8192})
+	return openTable(tb, config.Sizes{NAT: 8192, NATPending: 8192})
 }
 
 func openTable(tb testing.TB, sizes config.Sizes) *tables {

@@ -203,7 +203,7 @@ func TestPoliciesFirstRevision(t *testing.T) {
 func TestPoliciesResized(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	syncs(t, d.Policies, someTables(), 17)
-	larger := restart(t, d, config.Datapath{Sizes: config.Sizes{Identities: 1000, Policies: 1000, Sessions: 100}})
+	larger := restart(t, d, config.Datapath{Sizes: config.Sizes{Identities: 1000, Policies: 1000, Conntrack: 100}})
 	holdsTables(t, larger.Policies, someTables())
 	smaller := restart(t, larger, config.Datapath{Sizes: config.Sizes{Identities: 2}})
 	got, err := smaller.Policies.All()

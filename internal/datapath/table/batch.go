@@ -1,5 +1,5 @@
-// Package table reads and writes maps in batches, counts and compares their entries, and numbers their states. The packages of the subjects use
-// it; what they have in common, as the error of a full map, is here, too.
+// Package table has what the packages of the datapath's tables share: batch reads and writes, counting, comparison,
+// generation numbers and the error of a full map.
 package table
 
 import (
@@ -9,17 +9,17 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// BatchSize is how many entries one system call reads or writes.
+// BatchSize is the number of entries that one system call reads or writes.
 const BatchSize = 4096
 
-// readSize is how many one reads where tables are read again and again: their entries are garbage after that. The first one reads fewer, as many
-// tables have no more.
+// readSize is the batch size of repeated reads: it bounds the garbage that each read leaves. The first batch is
+// smaller, since many tables have few entries.
 const (
 	readSize      = 512
 	readSizeFirst = 64
 )
 
-// Writes are entries to be written into a map in the order in which they came.
+// Writes are entries to write into a map, in order.
 type Writes[K, V any] struct {
 	M      *ebpf.Map
 	Keys   []K
@@ -30,7 +30,7 @@ func (w *Writes[K, V]) Add(key K, value V) {
 	w.Keys, w.values = append(w.Keys, key), append(w.values, value)
 }
 
-// Do writes the entries and says how many of the first ones are there.
+// Do writes the entries and returns how many of them, from the first on, were written.
 func (w *Writes[K, V]) Do() (done int, err error) {
 	for done < len(w.Keys) {
 		end := min(done+BatchSize, len(w.Keys))
@@ -43,7 +43,7 @@ func (w *Writes[K, V]) Do() (done int, err error) {
 	return done, nil
 }
 
-// Delete deletes entries; those that are not there are no error. It says how many it deleted.
+// Delete deletes entries and returns how many it deleted. Missing entries are no error.
 func Delete[K any](m *ebpf.Map, keys []K) (deleted int, err error) {
 	for _, key := range keys {
 		switch e := m.Delete(key); {
@@ -56,19 +56,21 @@ func Delete[K any](m *ebpf.Map, keys []K) (deleted int, err error) {
 	return deleted, err
 }
 
-// Read calls visit for every entry. Entries that come or go meanwhile may be missed or seen; all others are seen.
+// Read calls visit for every entry. It may or may not see entries that are added or deleted meanwhile; it sees all
+// others.
 func Read[K, V any](m *ebpf.Map, visit func(*K, *V)) error {
 	_, err := ReadUpTo(m, math.MaxInt, visit)
 	return err
 }
 
-// ReadUpTo does so until it has seen more than some entries, and tells whether it has seen all.
+// ReadUpTo is Read that stops after more than `most` entries. It reports whether it has seen all.
 func ReadUpTo[K, V any](m *ebpf.Map, most int, visit func(*K, *V)) (all bool, err error) {
 	var keys []K
 	var values []V
 	var cursor ebpf.MapBatchCursor
 	for size, seen := uint32(readSizeFirst), 0; seen <= most; size = readSize {
-		// The kernel gives whole buckets; one cannot have more entries than the map, and hardly ever has more than ten.
+		// The kernel returns whole buckets. A bucket rarely has more than ten entries and cannot have more than the
+		// map.
 		if size = min(m.MaxEntries(), size); len(keys) < int(size) {
 			keys, values = make([]K, size), make([]V, size)
 		}

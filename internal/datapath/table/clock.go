@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monotonic gives the time by which maps are stamped (CLOCK_MONOTONIC, since the machine started).
+// Monotonic returns the time with which the datapath stamps map entries (CLOCK_MONOTONIC).
 func Monotonic() (time.Duration, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

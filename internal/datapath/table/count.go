@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Count counts the entries of a map without a system call for each; arrays are always full. What the kernel keeps with sockets it
-// does not count, and ring buffers have none.
+// Count counts the entries of a map in batches. Arrays are always full. It returns 0 for socket storage and for ring
+// buffers.
 func Count(m *ebpf.Map) (int, error) {
 	switch m.Type() {
 	case ebpf.SkStorage, ebpf.RingBuf:
@@ -20,12 +20,12 @@ func Count(m *ebpf.Map) (int, error) {
 	}
 	n, err := countInBatches(m)
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) {
-		return countByKeys(m) // a kind of map that has no batches on this kernel
+		return countByKeys(m) // this kernel has no batch operations for the map type
 	}
 	return n, err
 }
 
-// countInBatches reads keys and values and looks at neither.
+// countInBatches reads keys and values in batches and discards them.
 func countInBatches(m *ebpf.Map) (n int, err error) {
 	bytes := reflect.TypeFor[byte]()
 	size := int(min(m.MaxEntries(), BatchSize))
@@ -50,9 +50,9 @@ func countInBatches(m *ebpf.Map) (n int, err error) {
 	}
 }
 
-// countByKeys takes a system call for each entry.
+// countByKeys makes a system call for each entry.
 func countByKeys(m *ebpf.Map) (n int, err error) {
-	var key any // nil asks for the first
+	var key any // nil is before the first
 	for {
 		next, err := m.NextKeyBytes(key)
 		if errors.Is(err, ebpf.ErrKeyNotExist) || (err == nil && next == nil) {

@@ -11,7 +11,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// Every kind of map is counted right, and a full one of the largest default size in a time that a scraper has.
+// TestCountEntries counts each map type, and a full map of the largest default size within a time that suits a
+// metrics scrape.
 func TestCountEntries(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()

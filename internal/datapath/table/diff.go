@@ -1,6 +1,6 @@
 package table
 
-// Diff gives what turns the table `have` into `want`: entries to write and keys to delete.
+// Diff returns the entries to write and the keys to delete that turn the table `have` into `want`.
 func Diff[K comparable, V comparable](have, want map[K]V) (set map[K]V, del []K) {
 	set = map[K]V{}
 	for k, v := range want {

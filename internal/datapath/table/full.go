@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// sizeFlags names what an operator raises when a map is full.
+// sizeFlags names the flag that enlarges a map.
 var sizeFlags = map[string]string{
 	bpf.MapRoutes:         "--routes-max",
 	bpf.MapServices:       "--services-max",
@@ -30,14 +30,14 @@ var sizeFlags = map[string]string{
 	bpf.MapCtSlots:        "--conntrack-max",
 }
 
-// SizeFlag names the flag that makes a map larger; empty if none does.
+// SizeFlag names the flag that enlarges a map; empty if none does.
 func SizeFlag(name string) string { return sizeFlags[name] }
 
-// FullError says that a map has no room for what should be there. What was there before stays.
+// FullError reports that a map is full. Entries that it had before are retained.
 type FullError struct {
 	Map  string
 	Size uint32
-	// Flag is what makes the map larger.
+	// Flag enlarges the map.
 	Flag string
 }
 
@@ -45,7 +45,7 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("map %s is full with %d entries: raise %s", e.Map, e.Size, e.Flag)
 }
 
-// FullOr gives the error of a write; cleared is what went wrong with taking a half of it back.
+// FullOr is the error of a write; cleared is the error of rolling back a partial one.
 func FullOr(name string, m *ebpf.Map, err, cleared error) error {
 	switch {
 	case errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOSPC):
@@ -54,7 +54,7 @@ func FullOr(name string, m *ebpf.Map, err, cleared error) error {
 		err = fmt.Errorf("write map %s: %w", name, err)
 	}
 	if cleared != nil {
-		err = errors.Join(err, fmt.Errorf("take entries of map %s back: %w", name, cleared))
+		err = errors.Join(err, fmt.Errorf("roll back entries of map %s: %w", name, cleared))
 	}
 	return err
 }

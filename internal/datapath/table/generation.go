@@ -9,29 +9,30 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// Generation numbers the states of the tables that decisions and sessions depend on. The datapath keeps a decision only
-// until the number changes, so every change of such a table ends with advance; what policies said of a session only until
-// advanceRevision, and who is behind an address until advanceIdentities.
+// Generation numbers the states of the tables that cached results depend on. A flow cache entry is valid for one
+// GenerationTables number, a policy verdict in a conntrack entry for one GenerationPolicy number, and a cached
+// identity for one GenerationIdentities number. Every change of such a table therefore ends with an advance.
 type Generation struct {
 	mu sync.Mutex
 	M  *ebpf.Map
 }
 
-// What the numbers are of that the agent counts up. The datapath counts up another one, GENERATION_PODS.
+// The numbers that the agent advances. The datapath advances another one, GENERATION_PODS.
 const (
 	GenerationTables     = uint32(bpf.GenerationIndexGENERATION_TABLES)
 	GenerationPolicy     = uint32(bpf.GenerationIndexGENERATION_POLICY)
 	GenerationIdentities = uint32(bpf.GenerationIndexGENERATION_IDENTITIES)
 )
 
-// Advance makes the datapath decide anew. The tables have changed before it is called: a decision that was
-// made from the old ones bears the old number.
+// Advance invalidates the flow cache. Call it after the tables have changed: entries that were made from the old
+// tables have the old number.
 func (g *Generation) Advance() error { return g.step(GenerationTables) }
 
-// AdvanceRevision makes the datapath judge sessions anew. The tables of policies have changed before it is called.
+// AdvanceRevision makes the datapath re-evaluate the policies of existing connections. Call it after the policy
+// tables have changed.
 func (g *Generation) AdvanceRevision() error { return g.step(GenerationPolicy) }
 
-// AdvanceIdentities makes the datapath ask anew who is behind an address. The tables that say it have changed before it is called.
+// AdvanceIdentities invalidates the identity cache. Call it after the identity tables have changed.
 func (g *Generation) AdvanceIdentities() error { return g.step(GenerationIdentities) }
 
 func (g *Generation) step(index uint32) error {
@@ -43,7 +44,7 @@ func (g *Generation) step(index uint32) error {
 	}
 	now++
 	if now == 0 {
-		now++ // 0 means that nothing is to be kept
+		now++ // 0 means that nothing is cached
 	}
 	return g.Put(index, now)
 }

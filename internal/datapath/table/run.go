@@ -4,7 +4,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// RunAgentProgram runs one of agentPrograms; nil, where the configuration has no use for it, has nothing to do.
+// RunAgentProgram runs one of config.Datapath.AgentPrograms. A nil program, which the configuration does not need,
+// does nothing.
 func RunAgentProgram(program *ebpf.Program) error {
 	if program == nil {
 		return nil
