@@ -11,25 +11,26 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// policyTable is a map of policies with what it holds: K and V as package policy has them, MK and MV as the map does.
+// policyTable is a policy map with its content: K and V are the types of package policy, MK and MV those of the map.
 type policyTable[K, V comparable, MK, MV any] struct {
 	name string
 	m    *ebpf.Map
 	has  map[K]V
-	// set is what the map holds, as it was given; nil if it holds anything else. whole says that the last write left nothing out.
-	set   map[K]V
-	whole bool
+	// set is the map that was written last; nil if the content differs from it. complete says that the last write
+	// left nothing out.
+	set      map[K]V
+	complete bool
 
 	key     func(K) MK
 	value   func(V) MV
 	keyOf   func(MK) K
 	valueOf func(MV) V
-	// order is that in which entries are written; it is turned around for deleting. Nil is any.
+	// order is the order of writing; deleting reverses it. Nil means any order.
 	order func(a, b K) int
 }
 
-// remember reads what the map holds.
-func (t *policyTable[K, V, MK, MV]) remember() (err error) {
+// load reads the map into has.
+func (t *policyTable[K, V, MK, MV]) load() (err error) {
 	t.has, err = t.all()
 	return err
 }
@@ -44,24 +45,24 @@ func (t *policyTable[K, V, MK, MV]) all() (map[K]V, error) {
 	return all, nil
 }
 
-// holds tells, without looking at what is in it, whether the map is known to hold a table.
+// holds reports, without comparing entries, whether the map is known to have the content of want.
 func (t *policyTable[K, V, MK, MV]) holds(want map[K]V) bool { return sameMap(t.set, want) }
 
-// sameMap tells whether two maps are one.
+// sameMap reports whether two maps are the same object.
 func sameMap[K comparable, V any](a, b map[K]V) bool {
 	return a != nil && b != nil && reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
 }
 
-// written is what became of writing a table.
+// written is the result of writing a table.
 type written[K any] struct {
 	changed, added int
-	// missing are the keys that are not there, or not as they should be.
+	// missing are the keys whose entries are missing or outdated.
 	missing []K
 	err     error
 }
 
-// write writes the entries that differ. Others stay. The map being full is a *FullError; what needs no room is written all
-// the same.
+// write writes the entries that differ and deletes none. If the map is full the error is a *FullError, and entries
+// that exist are updated nevertheless.
 func (t *policyTable[K, V, MK, MV]) write(want map[K]V) (w written[K]) {
 	if t.holds(want) {
 		return w
@@ -76,18 +77,18 @@ func (t *policyTable[K, V, MK, MV]) write(want map[K]V) (w written[K]) {
 	if t.order != nil {
 		slices.SortFunc(differ, t.order)
 	}
-	rest := t.put(differ, want, &w)
-	if t.whole = len(rest) == 0; t.whole {
+	left := t.put(differ, want, &w)
+	if t.complete = len(left) == 0; t.complete {
 		return w
 	}
 	there := func(k K) bool { _, there := t.has[k]; return there }
-	changed := slices.DeleteFunc(slices.Clone(rest), func(k K) bool { return !there(k) })
-	w.missing = append(slices.DeleteFunc(rest, there), t.put(changed, want, &w)...)
+	changed := slices.DeleteFunc(slices.Clone(left), func(k K) bool { return !there(k) })
+	w.missing = append(slices.DeleteFunc(left, there), t.put(changed, want, &w)...)
 	return w
 }
 
-// put writes entries in their order until one fails, and gives those that are left.
-func (t *policyTable[K, V, MK, MV]) put(keys []K, want map[K]V, w *written[K]) (rest []K) {
+// put writes entries in order until one fails and returns the left.
+func (t *policyTable[K, V, MK, MV]) put(keys []K, want map[K]V, w *written[K]) (left []K) {
 	entries := table.Writes[MK, MV]{M: t.m}
 	for _, k := range keys {
 		entries.Add(t.key(k), t.value(want[k]))
@@ -107,47 +108,48 @@ func (t *policyTable[K, V, MK, MV]) put(keys []K, want map[K]V, w *written[K]) (
 	return keys[done:]
 }
 
-// trim deletes the entries that are not wanted, after write, and says how many.
+// trim deletes unwanted entries, after write, and returns how many.
 func (t *policyTable[K, V, MK, MV]) trim(want map[K]V) (deleted int, err error) {
 	if t.holds(want) {
 		return 0, nil
 	}
-	var over []K
+	var unwanted []K
 	for k := range t.has {
 		if _, wanted := want[k]; !wanted {
-			over = append(over, k)
+			unwanted = append(unwanted, k)
 		}
 	}
 	if t.order != nil {
-		slices.SortFunc(over, func(a, b K) int { return t.order(b, a) })
+		slices.SortFunc(unwanted, func(a, b K) int { return t.order(b, a) })
 	}
-	for deleted < len(over) {
-		n, err := t.remove(over[deleted:min(deleted+table.BatchSize, len(over))])
+	for deleted < len(unwanted) {
+		n, err := t.remove(unwanted[deleted:min(deleted+table.BatchSize, len(unwanted))])
 		deleted += n
 		if err != nil {
 			return deleted, fmt.Errorf("delete from map %s: %w", t.name, err)
 		}
 	}
-	if t.whole {
+	if t.complete {
 		t.set = want
 	}
 	return deleted, nil
 }
 
-// remove deletes the first entries, as many as one system call can, and says how many.
-func (t *policyTable[K, V, MK, MV]) remove(over []K) (int, error) {
-	keys := make([]MK, len(over))
-	for i, k := range over {
+// remove deletes entries from the first on, as many as one system call can, and returns how many.
+func (t *policyTable[K, V, MK, MV]) remove(unwanted []K) (int, error) {
+	keys := make([]MK, len(unwanted))
+	for i, k := range unwanted {
 		keys[i] = t.key(k)
 	}
 	n, err := deleteBatch(t.m, keys)
-	for _, k := range over[:n] {
+	for _, k := range unwanted[:n] {
 		delete(t.has, k)
 	}
 	return n, err
 }
 
-// deleteBatch deletes the first entries, as many as one system call can, and says how many. One that is gone already is no error.
+// deleteBatch deletes entries from the first on, as many as one system call can, and returns how many. A missing
+// entry is no error.
 func deleteBatch[K any](m *ebpf.Map, keys []K) (int, error) {
 	n, err := m.BatchDelete(keys, nil)
 	if errors.Is(err, ebpf.ErrKeyNotExist) && n < len(keys) {

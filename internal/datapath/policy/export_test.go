@@ -8,7 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// All reads the tables. Singles are among Identities, and there are no names.
+// All reads the tables. Identities includes singles, and there are no names.
 func (p *Table) All() (*policy.Tables, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -23,14 +23,14 @@ func (p *Table) All() (*policy.Tables, error) {
 	return &policy.Tables{Pods: pods, Identities: identities, Blocks: withoutGuard(blocks), Policies: policies, Ports: ports}, nil
 }
 
-// PolicyCounts are the numbers of entries in the tables of policies.
+// PolicyCounts are the numbers of entries of the policy tables.
 type PolicyCounts struct {
-	// Pods counts the addresses of pods that policies select, and Closed those of them that are closed in some direction.
+	// Pods counts addresses of selected pods, and Closed those that are deny-all in some direction.
 	Pods, Closed                        int
 	Identities, Blocks, Policies, Ports int
 }
 
-// Counts gives the sizes of the tables, from memory; all are zero before the first Sync or Close.
+// Counts returns the sizes of the tables, from memory; all are zero before the first Sync or Close.
 func (p *Table) Counts() PolicyCounts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +52,7 @@ func (c PolicyCounts) String() string {
 	return fmt.Sprintf("%d pods (%d closed), %d identities, %d blocks, %d policies, %d ports", c.Pods, c.Closed, c.Identities, c.Blocks, c.Policies, c.Ports)
 }
 
-// withoutGuard takes out what guarded has put in.
+// withoutGuard undoes guarded.
 func withoutGuard(blocks map[netip.Prefix]policy.Identity) map[netip.Prefix]policy.Identity {
 	if identity, ok := blocks[allIPv4]; ok && identity == policy.IdentityUnknown && holdIPv4(blocks) {
 		delete(blocks, allIPv4)

@@ -8,28 +8,27 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// SyncError says that not all of the tables is in force, and who is closed instead.
+// SyncError says that a Sync applied the tables incompletely, and which pods are default-deny instead.
 type SyncError struct {
-	// Sets are those of which something is missing.
+	// Sets are the incomplete rule sets.
 	Sets []policy.Set
-	// Pods are the addresses of the pods that have them: they are closed in the directions concerned.
+	// Pods are the addresses of the pods with these sets. They are default-deny in the directions concerned.
 	Pods []netip.Addr
-	// Err is what went wrong; a *FullError for each map that is full.
+	// Err is the cause; a *FullError for each map that is full.
 	Err error
 }
 
 func (e *SyncError) Error() string {
-	return fmt.Sprintf("%d addresses of pods are closed, since %d sets of rules are not in force: %v", len(e.Pods), len(e.Sets), e.Err)
+	return fmt.Sprintf("%d pod addresses are default-deny, since %d rule sets are incomplete: %v", len(e.Pods), len(e.Sets), e.Err)
 }
 
-// Unwrap gives what went wrong.
 func (e *SyncError) Unwrap() error { return e.Err }
 
-// concerned are the pods with a set that is not whole.
-func (p *Table) concerned(pods map[netip.Addr]policy.Sets) []netip.Addr {
+// affectedPods are the pods with an incomplete set.
+func (p *Table) affectedPods(pods map[netip.Addr]policy.Sets) []netip.Addr {
 	var all []netip.Addr
 	for a, sets := range pods {
-		if p.unfinished[sets.Ingress] || p.unfinished[sets.Egress] {
+		if p.incompleteSets[sets.Ingress] || p.incompleteSets[sets.Egress] {
 			all = append(all, a)
 		}
 	}
@@ -37,7 +36,7 @@ func (p *Table) concerned(pods map[netip.Addr]policy.Sets) []netip.Addr {
 	return all
 }
 
-// incomplete gives the sets that would not allow what they are to, with these entries missing.
+// incomplete returns the sets that allow less or more than they should while these entries are missing.
 func (p *Table) incomplete(
 	t *policy.Tables, ports []policy.PortPrefix, policies []policy.Peer, identities []netip.Addr, blocks []netip.Prefix,
 ) map[policy.Set]bool {
@@ -58,8 +57,8 @@ func (p *Table) incomplete(
 	}
 	for mistaken := range p.mistaken(t, identities, blocks) {
 		for set := range sets {
-			wanted := answer(t.Policies, set, mistaken.wanted)
-			if wanted != answer(p.policies.has, set, mistaken.has) {
+			wanted := allowed(t.Policies, set, mistaken.wanted)
+			if wanted != allowed(p.policies.has, set, mistaken.has) {
 				incomplete[set] = true
 			}
 		}
@@ -67,10 +66,10 @@ func (p *Table) incomplete(
 	return incomplete
 }
 
-// mistaken is an identity, and the one that addresses have instead.
+// mistaken is the identity that addresses should have, and the one that they have instead.
 type mistaken struct{ wanted, has policy.Identity }
 
-// mistaken gives who is taken for whom while entries are missing.
+// mistaken returns the wrong identities that result from missing entries.
 func (p *Table) mistaken(t *policy.Tables, identities []netip.Addr, blocks []netip.Prefix) map[mistaken]bool {
 	all := map[mistaken]bool{}
 	for _, a := range identities {
@@ -89,7 +88,7 @@ func (p *Table) mistaken(t *policy.Tables, identities []netip.Addr, blocks []net
 	return all
 }
 
-// identity gives that of an address, as the maps have it.
+// identity is the identity of an address by the maps.
 func (p *Table) identity(a netip.Addr) policy.Identity {
 	if identity, ok := p.known(a); ok {
 		return identity
@@ -97,7 +96,7 @@ func (p *Table) identity(a netip.Addr) policy.Identity {
 	return p.block(netip.PrefixFrom(a, a.BitLen()))
 }
 
-// block gives the identity of addresses in a prefix, as the longest prefix that the map has says it.
+// block is the identity of the addresses in a prefix: that of the longest prefix in the map.
 func (p *Table) block(prefix netip.Prefix) policy.Identity {
 	for bits := prefix.Bits(); bits >= 0; bits-- {
 		if identity, ok := p.blocks.has[netip.PrefixFrom(prefix.Addr(), bits).Masked()]; ok {
@@ -107,13 +106,13 @@ func (p *Table) block(prefix netip.Prefix) policy.Identity {
 	return policy.IdentityUnknown
 }
 
-// answer is what a set allows an identity: see policy.Tables.
-func answer(policies map[policy.Peer]policy.Ports, set policy.Set, identity policy.Identity) policy.Ports {
-	asked := []policy.Identity{identity, policy.IdentityPod, policy.IdentityUnknown}
+// allowed are the ports that a set allows an identity: see policy.Tables.
+func allowed(policies map[policy.Peer]policy.Ports, set policy.Set, identity policy.Identity) policy.Ports {
+	candidates := []policy.Identity{identity, policy.IdentityPod, policy.IdentityUnknown}
 	if !identity.IsPod() {
-		asked = []policy.Identity{identity, policy.IdentityUnknown}
+		candidates = []policy.Identity{identity, policy.IdentityUnknown}
 	}
-	for _, i := range asked {
+	for _, i := range candidates {
 		if ports, ok := policies[policy.Peer{Set: set, Identity: i}]; ok {
 			return ports
 		}

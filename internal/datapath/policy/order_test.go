@@ -64,8 +64,8 @@ func TestPoliciesPodSteps(t *testing.T) {
 		{sets{}, sets{Ingress: setWeb}, sets{Ingress: setWeb}, sets{Ingress: setWeb}},
 		{sets{Ingress: setWeb}, sets{Egress: setDB}, sets{Ingress: setWeb, Egress: setDB}, sets{Ingress: setWeb, Egress: setDB}},
 		{sets{Ingress: setWeb, Egress: setDB}, sets{Ingress: setDB}, sets{Ingress: setWeb, Egress: setDB}, sets{Ingress: setDB, Egress: setDB}},
-		{sets{Ingress: setWeb, Egress: setDB}, closed, closed, closed},
-		{closed, sets{Ingress: setWeb}, closed, closed},
+		{sets{Ingress: setWeb, Egress: setDB}, denyAll, denyAll, denyAll},
+		{denyAll, sets{Ingress: setWeb}, denyAll, denyAll},
 		{sets{Ingress: policy.DenyAll, Egress: setDB}, sets{Ingress: setWeb, Egress: setWeb}, sets{Ingress: policy.DenyAll, Egress: setDB}, sets{Ingress: policy.DenyAll, Egress: setWeb}},
 	} {
 		now, then := map[netip.Addr]sets{fixtures.PodB.V4: c.now, fixtures.PodA.V4: c.now}, map[netip.Addr]sets{fixtures.PodB.V4: c.then}

@@ -12,19 +12,21 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// peerTable is the part of the map of identities that pods have. Unlike policyTable it keeps nothing of its own: what tables give is shared.
+// peerTable is the part of the map of identities for pods. Unlike policyTable it shares the desired state instead of
+// copying it.
 type peerTable struct {
 	m *ebpf.Map
-	// has is what the map holds of pods, but for those that it has as nobody, as ipBlocks except them: addresses that have become pods' meanwhile.
-	has    *policy.Peers
-	nobody map[netip.Addr]bool
-	// whole says that the last write left nothing out.
-	whole bool
+	// has are the entries of the map for pods. unknown are entries with the unknown identity, which exclude an
+	// address from ipBlocks, whose address is now a pod's.
+	has     *policy.Peers
+	unknown map[netip.Addr]bool
+	// complete says that the last write left nothing out.
+	complete bool
 }
 
 // write writes the entries that differ, as policyTable.write does.
 func (t *peerTable) write(want *policy.Peers) (w written[netip.Addr]) {
-	t.whole = true
+	t.complete = true
 	var differ []policy.PeerDifference
 	gone := map[netip.Addr]policy.Identity{}
 	for d := range want.Since(t.has) {
@@ -35,9 +37,9 @@ func (t *peerTable) write(want *policy.Peers) (w written[netip.Addr]) {
 		}
 	}
 	rest := t.put(differ, &w)
-	if t.whole = len(rest) == 0; !t.whole {
+	if t.complete = len(rest) == 0; !t.complete {
 		t.keep(differ[:len(differ)-len(rest)])
-		var changed []policy.PeerDifference // these need no room
+		var changed []policy.PeerDifference // these need no free entry
 		for _, d := range rest {
 			if t.holds(d) {
 				changed = append(changed, d)
@@ -53,18 +55,18 @@ func (t *peerTable) write(want *policy.Peers) (w written[netip.Addr]) {
 	} else if len(differ) > 0 {
 		t.has = want.With(gone)
 		for _, d := range differ {
-			delete(t.nobody, d.Address)
+			delete(t.unknown, d.Address)
 		}
 	}
 	return w
 }
 
-// holds tells whether the map has an entry for an address that is to have another one.
+// holds reports whether the map has another entry for an address.
 func (t *peerTable) holds(d policy.PeerDifference) bool {
-	return d.Before != policy.IdentityUnknown || t.nobody[d.Address]
+	return d.Before != policy.IdentityUnknown || t.unknown[d.Address]
 }
 
-// put writes entries in their order until one fails, and gives those that are left.
+// put writes entries in order until one fails and returns the rest.
 func (t *peerTable) put(differ []policy.PeerDifference, w *written[netip.Addr]) (rest []policy.PeerDifference) {
 	entries := table.Writes[bpf.Address, uint32]{M: t.m}
 	for _, d := range differ {
@@ -84,28 +86,28 @@ func (t *peerTable) put(differ []policy.PeerDifference, w *written[netip.Addr]) 
 	return differ[done:]
 }
 
-// keep notes that the map holds what some addresses have now.
+// keep records that the map now has these entries.
 func (t *peerTable) keep(done []policy.PeerDifference) {
 	identities := make(map[netip.Addr]policy.Identity, len(done))
 	for _, d := range done {
 		identities[d.Address] = d.Now
-		delete(t.nobody, d.Address)
+		delete(t.unknown, d.Address)
 	}
 	t.has = t.has.With(identities)
 }
 
-// trim deletes the entries that are not wanted, after write, and says how many.
+// trim deletes unwanted entries, after write, and returns how many.
 func (t *peerTable) trim(want *policy.Peers) (deleted int, err error) {
-	var over []policy.PeerDifference
+	var unwanted []policy.PeerDifference
 	var keys []bpf.Address
 	for d := range want.Since(t.has) {
 		if d.Now == policy.IdentityUnknown {
-			over, keys = append(over, d), append(keys, bpf.AddressOf(d.Address))
+			unwanted, keys = append(unwanted, d), append(keys, bpf.AddressOf(d.Address))
 		}
 	}
-	for a := range t.nobody {
+	for a := range t.unknown {
 		if _, wanted := want.Get(a); !wanted {
-			over, keys = append(over, policy.PeerDifference{Address: a}), append(keys, bpf.AddressOf(a))
+			unwanted, keys = append(unwanted, policy.PeerDifference{Address: a}), append(keys, bpf.AddressOf(a))
 		}
 	}
 	for deleted < len(keys) && err == nil {
@@ -113,21 +115,21 @@ func (t *peerTable) trim(want *policy.Peers) (deleted int, err error) {
 		n, err = deleteBatch(t.m, keys[deleted:min(deleted+table.BatchSize, len(keys))])
 		deleted += n
 	}
-	if t.whole && err == nil {
+	if t.complete && err == nil {
 		t.has = want
-		clear(t.nobody)
+		clear(t.unknown)
 		return deleted, nil
 	}
-	t.keep(over[:deleted])
+	t.keep(unwanted[:deleted])
 	if err != nil {
 		err = fmt.Errorf("delete from map %s: %w", bpf.MapIdentities, err)
 	}
 	return deleted, err
 }
 
-// divide moves addresses to the part of their map that tables have them in.
+// divide assigns the addresses of the map to the parts in which the tables have them.
 func (p *Table) divide(t *policy.Tables) {
-	moved := map[netip.Addr]policy.Identity{} // to the peers, or from them
+	moved := map[netip.Addr]policy.Identity{} // to peers or from them
 	take := func(to, from *identityTable, a netip.Addr) {
 		if identity, there := from.has[a]; there {
 			delete(from.has, a)
@@ -136,7 +138,7 @@ func (p *Table) divide(t *policy.Tables) {
 		} else if identity, there := p.peers.get(a); there {
 			moved[a] = policy.IdentityUnknown
 			to.has[a], to.set = identity, nil
-			delete(p.peers.nobody, a)
+			delete(p.peers.unknown, a)
 		}
 	}
 	if !p.singles.holds(t.Singles) {
@@ -158,7 +160,7 @@ func (p *Table) divide(t *policy.Tables) {
 				delete(from.has, d.Address)
 				from.set, moved[d.Address] = nil, identity
 				if identity == policy.IdentityUnknown {
-					p.peers.nobody[d.Address] = true
+					p.peers.unknown[d.Address] = true
 				}
 			}
 		}
@@ -166,14 +168,14 @@ func (p *Table) divide(t *policy.Tables) {
 	p.peers.has = p.peers.has.With(moved)
 }
 
-// add joins what became of two parts of a table.
+// add adds the result for another part of a table.
 func (w *written[K]) add(other written[K]) {
 	w.changed, w.added = w.changed+other.changed, w.added+other.added
 	w.missing = append(w.missing, other.missing...)
 	w.err = errors.Join(w.err, other.err)
 }
 
-// known gives the identity of an address as the parts of the map have it.
+// known is the identity of an address in the map.
 func (p *Table) known(a netip.Addr) (policy.Identity, bool) {
 	for _, part := range []*identityTable{&p.identities, &p.singles} {
 		if identity, ok := part.has[a]; ok {
@@ -183,8 +185,8 @@ func (p *Table) known(a netip.Addr) (policy.Identity, bool) {
 	return p.peers.get(a)
 }
 
-// get gives the identity of an address as the map has it.
+// get is the identity of an address in this part of the map.
 func (t *peerTable) get(a netip.Addr) (policy.Identity, bool) {
 	identity, known := t.has.Get(a)
-	return identity, known || t.nobody[a]
+	return identity, known || t.unknown[a]
 }

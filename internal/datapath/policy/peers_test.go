@@ -140,7 +140,7 @@ func TestNobodyBecomesAPod(t *testing.T) {
 	holdsTables(t, d.Policies, want)
 	// A Sync that has moved it and written nothing yet.
 	d.Policies.divide(&policy.Tables{Peers: (*policy.Peers)(nil).With(map[netip.Addr]policy.Identity{a: pod})})
-	if identity, known := d.Policies.known(a); identity != policy.IdentityUnknown || !known || !d.Policies.peers.nobody[a] {
+	if identity, known := d.Policies.known(a); identity != policy.IdentityUnknown || !known || !d.Policies.peers.unknown[a] {
 		t.Errorf("%s has identity %d, known %t", a, identity, known)
 	}
 	want = &policy.Tables{Identities: map[netip.Addr]policy.Identity{a: policy.IdentityNode}}

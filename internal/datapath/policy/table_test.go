@@ -118,7 +118,7 @@ func TestPoliciesRestart(t *testing.T) {
 		t.Error("sessions are judged anew where nothing has changed")
 	}
 	want := someTables()
-	want.Pods[fixtures.PodA.V4] = closed
+	want.Pods[fixtures.PodA.V4] = denyAll
 	delete(want.Identities, fixtures.PodC.V4)
 	next = restart(t, next, config.Datapath{})
 	syncs(t, next.Policies, want, 2)
@@ -244,7 +244,7 @@ func TestPoliciesClose(t *testing.T) {
 		t.Error("closing makes nobody decide anew")
 	}
 	want := someTables().Pods
-	want[fixtures.PodA.V4], want[fixtures.NoPod.V4], want[fixtures.NoPod.V6] = closed, closed, closed
+	want[fixtures.PodA.V4], want[fixtures.NoPod.V4], want[fixtures.NoPod.V6] = denyAll, denyAll, denyAll
 	pods("closed", want)
 
 	changed := someTables()

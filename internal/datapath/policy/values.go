@@ -10,9 +10,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// New gives the tables their maps.
 func New(m *bpf.Maps, g *table.Generation) *Table {
-	p := &Table{sessions: m.Conntrack, generation: g, held: map[netip.Addr]bool{}}
+	p := &Table{conntrack: m.Conntrack, generation: g, isolated: map[netip.Addr]bool{}}
 	p.pods.name, p.pods.m = bpf.MapPolicyPods, m.PolicyPods
 	p.pods.key, p.pods.keyOf = bpf.AddressOf, bpf.Address.Addr
 	p.pods.value = func(s policy.Sets) bpf.PolicyPod {
@@ -25,10 +24,10 @@ func New(m *bpf.Maps, g *table.Generation) *Table {
 	p.identities.name, p.identities.m = bpf.MapIdentities, m.Identities
 	p.identities.key, p.identities.keyOf = bpf.AddressOf, bpf.Address.Addr
 	p.identities.value, p.identities.valueOf = number[policy.Identity], numbered[policy.Identity]
-	p.singles, p.peers.m, p.peers.nobody = p.identities, m.Identities, map[netip.Addr]bool{}
+	p.singles, p.peers.m, p.peers.unknown = p.identities, m.Identities, map[netip.Addr]bool{}
 
 	p.blocks.name, p.blocks.m = bpf.MapIdentityCidrs, m.IdentityCidrs
-	p.blocks.key, p.blocks.keyOf = blockKeyOf, prefixBpfIdentityCidrKey
+	p.blocks.key, p.blocks.keyOf = blockKeyOf, prefixOf
 	p.blocks.value, p.blocks.valueOf = number[policy.Identity], numbered[policy.Identity]
 	p.blocks.order = compareBlocks
 
@@ -55,8 +54,8 @@ func blockKeyOf(p netip.Prefix) bpf.IdentityCidrKey {
 	return bpf.IdentityCidrKey{PrefixLen: k.PrefixLen, Address: k.Address}
 }
 
-// compareBlocks puts longer prefixes first, as the map has them, in which those of IPv4 are longer by 96 bits: the guard comes before the
-// prefixes of IPv6 that it guards. Of the same length those of IPv4 are first, and lower addresses.
+// compareBlocks orders longer prefixes first, by their length in the map, where IPv4 prefixes are 96 bits longer. So
+// the IPv4 guard comes before the IPv6 prefixes that contain it.
 func compareBlocks(a, b netip.Prefix) int {
 	if lengths := cmp.Compare(bpf.PrefixLen(b), bpf.PrefixLen(a)); lengths != 0 {
 		return lengths
@@ -64,11 +63,11 @@ func compareBlocks(a, b netip.Prefix) int {
 	return a.Addr().Compare(b.Addr())
 }
 
-func prefixBpfIdentityCidrKey(k bpf.IdentityCidrKey) netip.Prefix {
+func prefixOf(k bpf.IdentityCidrKey) netip.Prefix {
 	return bpf.RouteKey{PrefixLen: k.PrefixLen, Address: k.Address}.Prefix()
 }
 
-// portsLen is the length of the number that a key of `policy_ports` begins with.
+// portsLen is the length of the port-list number with which a key of `policy_ports` starts.
 const portsLen = 32
 
 func policyPortKeyOf(p policy.PortPrefix) bpf.PolicyPortKey {
