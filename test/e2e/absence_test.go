@@ -10,12 +10,11 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// absence is longer than an agent vouches for what it has put into the tables (30 s, see docs/architecture.md).
+// absence is longer than the lease of the MAC addresses in `routes` (30 s, see docs/architecture.md).
 const absence = 32 * time.Second
 
-// TestLongAbsence leaves the nodes without agents for so long that nobody vouches for the next hops any more: the
-// kernel resolves them packet by packet, nothing is lost on the way there, and a node that then gets another
-// link-layer address is found without any agent.
+// TestLongAbsence leaves the nodes without agents until the lease expires. The kernel then resolves next hops, no
+// packet is lost, and the node's new MAC address is found without an agent.
 func TestLongAbsence(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})

@@ -10,15 +10,15 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// TestTwoFilesClaimOneAddress restarts an agent beside a file that claims a pod's address for a device that does not
-// exist: the pod keeps its address, and the node is ready.
+// TestTwoFilesClaimOneAddress adds endpoint files with a pod's address and a device that does not exist. After a
+// restart of the agent the pod keeps its address, and the node is ready.
 func TestTwoFilesClaimOneAddress(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{})
 	p := c.addPods()
 	n := c.nodes[0]
 	c.kill(n)
-	for _, name := range []string{"bl0000000000000", "blfffffffffffff"} { // before and behind the pod's
+	for _, name := range []string{"bl0000000000000", "blfffffffffffff"} { // sorted before and after the pod's file
 		data, err := json.Marshal(agentapi.Endpoint{HostDevice: name, HostIfIndex: 4711, Addresses: p.a.Addresses})
 		if err != nil {
 			t.Fatal(err)

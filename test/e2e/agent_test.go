@@ -26,7 +26,7 @@ func (c *cluster) start(n *node, p programs, flags ...string) {
 	c.startAs(n, c.agentCommand(n, p, flags...))
 }
 
-// startAs starts an agent by a command of its own.
+// startAs starts an agent with this command.
 func (c *cluster) startAs(n *node, cmd *exec.Cmd) {
 	c.t.Helper()
 	a, err := netlab.StartAgent(n.Node, cmd)
@@ -36,7 +36,7 @@ func (c *cluster) startAs(n *node, cmd *exec.Cmd) {
 	n.agent = a
 }
 
-// waitReady waits until the node's agent says that it is ready.
+// waitReady waits until the node's agent reports that it is ready.
 func (c *cluster) waitReady(n *node) {
 	c.t.Helper()
 	eventually(c.t, func() error {
@@ -49,19 +49,19 @@ func (c *cluster) waitReady(n *node) {
 	})
 }
 
-// kill ends the node's agent as kill -9 does.
+// kill stops the node's agent with SIGKILL.
 func (c *cluster) kill(n *node) {
 	c.t.Helper()
 	n.agent.Kill()
 }
 
-// terminate ends the node's agent as a service manager does, and gives what Wait says of it.
+// terminate stops the node's agent with SIGTERM and returns the result of Wait.
 func (c *cluster) terminate(n *node) error {
 	c.t.Helper()
 	return n.agent.Terminate()
 }
 
-// restart kills the node's agent and starts another one; it returns when that is ready.
+// restart kills the node's agent, starts another one and waits until it is ready.
 func (c *cluster) restart(n *node, p programs, flags ...string) {
 	c.t.Helper()
 	c.kill(n)
@@ -69,7 +69,7 @@ func (c *cluster) restart(n *node, p programs, flags ...string) {
 	c.waitReady(n)
 }
 
-// status is what the node's agent says of itself.
+// status reads the status of the node's agent.
 func (c *cluster) status(n *node) *agentapi.Status {
 	c.t.Helper()
 	s, err := n.api().Status(c.t.Context())
@@ -85,13 +85,13 @@ func (c *cluster) waitStatus(n *node, condition func(*agentapi.Status) error) {
 	eventually(c.t, func() error {
 		s, err := n.api().Status(c.t.Context())
 		if err != nil {
-			return err // an agent that starts does not answer at once
+			return err // the agent may be starting
 		}
 		return condition(s)
 	})
 }
 
-// waitProblem waits until the agent names a problem that contains all of the words.
+// waitProblem waits until the agent reports a problem with all of the words.
 func (c *cluster) waitProblem(n *node, words ...string) {
 	c.t.Helper()
 	c.waitStatus(n, func(s *agentapi.Status) error {
@@ -100,11 +100,11 @@ func (c *cluster) waitProblem(n *node, words ...string) {
 				return nil
 			}
 		}
-		return fmt.Errorf("%s names problems %q, want one with %q", n.Name, s.Problems, words)
+		return fmt.Errorf("%s reports problems %q, want one with %q", n.Name, s.Problems, words)
 	})
 }
 
-// waitNoProblem waits until the agent has no complaint left.
+// waitNoProblem waits until the agent reports no problem.
 func (c *cluster) waitNoProblem(n *node) {
 	c.t.Helper()
 	c.waitStatus(n, func(s *agentapi.Status) error {

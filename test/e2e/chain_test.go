@@ -20,7 +20,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// The standard plugins that people chain after the network.
+// Standard plugins that are chained after a network.
 var (
 	portmap   = map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}}
 	bandwidth = map[string]any{"type": "bandwidth", "capabilities": map[string]bool{"bandwidth": true}}
@@ -37,7 +37,7 @@ func needPlugins(t *testing.T, plugins ...map[string]any) {
 	}
 }
 
-// TestTuningChained proves that the plugin tuning works on the pod's namespace after ours.
+// TestTuningChained chains the plugin tuning, which changes the pod's namespace.
 func TestTuningChained(t *testing.T) {
 	t.Parallel()
 	needPlugins(t, tuning)
@@ -62,12 +62,12 @@ func TestTuningChained(t *testing.T) {
 	c.waitNoTraces(n)
 }
 
-// TestPortmapChained reaches a pod through a port of its node, from everywhere: with eBPF routing too, since the pod's
-// packets then go through the stack, where they are translated. Other pods keep their way.
+// TestPortmapChained reaches a pod through a host port, from everywhere. With eBPF routing the packets of this pod go
+// through the kernel stack, where portmap translates them. Other pods keep their path.
 func TestPortmapChained(t *testing.T) {
 	t.Parallel()
 	needPlugins(t, portmap)
-	for routing, ways := range map[string]map[string]string{
+	for routing, paths := range map[string]map[string]string{
 		"ebpf":   {"server": "port mapping", "near": ""},
 		"kernel": {"server": "--routing=kernel", "near": "--routing=kernel"},
 	} {
@@ -93,7 +93,7 @@ func TestPortmapChained(t *testing.T) {
 				t.Fatal(err)
 			}
 			near, far := c.addPod(n, "near"), c.addPod(c.nodes[1], "far")
-			c.wantWays(n, ways)
+			c.wantPaths(n, paths)
 			places := map[string]testbed.Place{
 				"the external network": external.Place(), "own node": n.Place(), "the pod itself": c.lab.Place(pod), "other node": c.nodes[1].Place(),
 				"pod of the node": c.lab.Place(near), "pod of another node": c.lab.Place(far),
@@ -112,29 +112,29 @@ func TestPortmapChained(t *testing.T) {
 			for _, address := range pod.Addresses {
 				serveEcho(t, c.lab.Place(pod), netip.AddrPortFrom(address, 80))
 			}
-			ask("first")
-			for _, peer := range []*testbed.Pod{near, far} { // which see the pod's own address
+			ask("with the first agent")
+			for _, peer := range []*testbed.Pod{near, far} { // they see the pod's own address
 				if err := errors.Join(c.reach(pod, peer), c.reach(peer, pod)); err != nil {
 					t.Error(err)
 				}
 			}
 			c.restart(n, newer(t), "--routing", routing)
-			c.wantWays(n, ways)
+			c.wantPaths(n, paths)
 			ask("with the next agent")
 			if err := network.del(t.Context(), conf); err != nil {
 				t.Error(err)
 			}
 			for _, address := range n.Addresses {
 				if err := askEcho(external.Place(), netip.AddrPortFrom(address.Addr(), 8080)); err == nil {
-					t.Errorf("the port of %s still answers after DEL", address)
+					t.Errorf("the port of %s accepts a connection after DEL", address)
 				}
 			}
 		})
 	}
 }
 
-// wantWays checks why the node's pods, by name, go through the stack; "" is for one that goes directly.
-func (c *cluster) wantWays(n *node, want map[string]string) {
+// wantPaths checks the reason for which each pod of the node, by name, uses the kernel stack; "" is the eBPF path.
+func (c *cluster) wantPaths(n *node, want map[string]string) {
 	c.t.Helper()
 	all, err := n.api().Endpoints(c.t.Context())
 	if err != nil {
@@ -145,11 +145,11 @@ func (c *cluster) wantWays(n *node, want map[string]string) {
 		got[e.Pod.Name] = e.ThroughStack
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		c.t.Errorf("ways of the pods of %s (-want +got):\n%s", n.Name, diff)
+		c.t.Errorf("paths of the pods of %s (-want +got):\n%s", n.Name, diff)
 	}
 }
 
-// serveEcho answers TCP connections until the test ends.
+// serveEcho runs a TCP echo server until the test ends.
 func serveEcho(t *testing.T, place testbed.Place, at netip.AddrPort) {
 	t.Helper()
 	err := place.Do(func() error {
@@ -166,7 +166,7 @@ func serveEcho(t *testing.T, place testbed.Place, at netip.AddrPort) {
 				}
 				go func() {
 					defer conn.Close()
-					_, _ = io.Copy(conn, conn) // the client notices what is missing
+					_, _ = io.Copy(conn, conn) // the client checks the reply
 				}()
 			}
 		}()
@@ -177,7 +177,7 @@ func serveEcho(t *testing.T, place testbed.Place, at netip.AddrPort) {
 	}
 }
 
-// askEcho asks once over a new TCP connection.
+// askEcho sends one request to an echo server over a new TCP connection.
 func askEcho(place testbed.Place, at netip.AddrPort) error {
 	return place.Do(func() error {
 		conn, err := net.DialTimeout("tcp", at.String(), connectTime)
@@ -194,25 +194,25 @@ func askEcho(place testbed.Place, at netip.AddrPort) error {
 	})
 }
 
-// TestBandwidthChained proves that the plugin bandwidth limits all that a pod sends and receives: limits that the
-// runtime passes on, and, in a network whose routing is the kernel's, those of the plugin's own configuration.
+// TestBandwidthChained chains the plugin bandwidth, which limits everything that a pod sends and receives. The limits
+// come from the runtime or, in a network with routing "kernel", from the plugin's configuration.
 func TestBandwidthChained(t *testing.T) {
 	t.Parallel()
 	needPlugins(t, bandwidth)
-	const rate = 8 << 20 // bits each second
+	const rate = 8 << 20 // bits per second
 	limits := map[string]any{"ingressRate": rate, "ingressBurst": rate / 8, "egressRate": rate, "egressBurst": rate / 8}
 	fixed := map[string]any{"type": "bandwidth"}
 	maps.Copy(fixed, limits)
-	asked := map[string]any{"bandwidth": limits}
+	requested := map[string]any{"bandwidth": limits}
 	for name, test := range map[string]struct {
 		routing string // of the agents
 		network string // routing of the network
 		chained map[string]any
 		args    map[string]any
-		way     string
+		path    string
 	}{
-		"ebpf":              {"ebpf", "", bandwidth, asked, "bandwidth limit"},
-		"kernel":            {"kernel", "", bandwidth, asked, "--routing=kernel"},
+		"ebpf":              {"ebpf", "", bandwidth, requested, "bandwidth limit"},
+		"kernel":            {"kernel", "", bandwidth, requested, "--routing=kernel"},
 		"network of kernel": {"ebpf", "kernel", fixed, nil, "routing of network " + networkName},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -228,17 +228,17 @@ func TestBandwidthChained(t *testing.T) {
 			if _, err := network.add(t.Context(), pod, conf); err != nil {
 				t.Fatal(err)
 			}
-			c.wantWays(n, map[string]string{"slow": test.way})
+			c.wantPaths(n, map[string]string{"slow": test.path})
 			near, far := c.addPod(n, "near"), c.addPod(c.nodes[1], "far")
 			for _, peer := range []*testbed.Pod{asPod(n, pod), near, far} {
-				for _, way := range [][2]*testbed.Pod{{pod, peer}, {peer, pod}} {
+				for _, ends := range [][2]*testbed.Pod{{pod, peer}, {peer, pod}} {
 					begin := time.Now()
-					if _, err := transfer(c.lab.Place(way[0]), c.lab.Place(way[1]), way[1].Addresses[0]); err != nil {
+					if _, err := transfer(c.lab.Place(ends[0]), c.lab.Place(ends[1]), ends[1].Addresses[0]); err != nil {
 						t.Error(err)
 					}
-					// 512 KiB take half a second at this rate; an eighth of it may pass at once.
+					// 512 KiB take half a second at this rate, and the burst is an eighth of a second.
 					if took := time.Since(begin); took < 300*time.Millisecond {
-						t.Errorf("%s to %s took %s", way[0].Name, way[1].Name, took)
+						t.Errorf("%s to %s took %s", ends[0].Name, ends[1].Name, took)
 					}
 				}
 			}
@@ -251,8 +251,8 @@ func TestBandwidthChained(t *testing.T) {
 	}
 }
 
-// TestWayOutlivesFiles loses the endpoint files while no agent runs: the datapath's table still says which pod
-// goes through the stack.
+// TestWayOutlivesFiles loses the endpoint files while no agent runs. The map `endpoints` still says which pod uses
+// the kernel stack.
 func TestWayOutlivesFiles(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{})
@@ -274,7 +274,7 @@ func TestWayOutlivesFiles(t *testing.T) {
 	}
 	for _, e := range all {
 		if through := slices.Equal(e.Addresses, pod.Addresses); (e.ThroughStack != "") != through || e.State != agentapi.StateReady {
-			t.Errorf("endpoint %+v, want it through the stack: %t", e, through)
+			t.Errorf("endpoint %+v, want it through the kernel stack: %t", e, through)
 		}
 	}
 	if err := errors.Join(c.reach(pod, direct), c.reach(direct, pod)); err != nil {

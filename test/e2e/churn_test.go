@@ -14,8 +14,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// TestChurnWithKill makes and deletes fifty pods at once, kills the agent in the middle and starts it again. No
-// two living pods may have the same address, and nothing may be left at the end.
+// TestChurnWithKill adds and deletes fifty pods at once, kills the agent in the middle and starts it again. No two
+// pods have the same address, and nothing is left at the end.
 func TestChurnWithKill(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
@@ -26,8 +26,8 @@ func TestChurnWithKill(t *testing.T) {
 		pods[i] = c.newPod(n, fmt.Sprintf("pod-%02d", i))
 	}
 
-	// Of each three pods one is added and stays, one is deleted and added again, one is only deleted. The
-	// agent is killed when a third of the calls have ended.
+	// Of each three pods one stays, one is deleted and added again, one is deleted. The agent is killed when a third
+	// of the calls have ended.
 	var churn sync.WaitGroup
 	var mu sync.Mutex
 	ended, middle := 0, make(chan struct{})
@@ -40,7 +40,7 @@ func TestChurnWithKill(t *testing.T) {
 	}
 	live := make([]bool, len(pods))
 	errs := make([]error, len(pods))
-	slots := make(chan struct{}, 10) // as many at once as a busy runtime has
+	slots := make(chan struct{}, 10) // as many calls at once as a busy runtime makes
 	for i, pod := range pods {
 		churn.Go(func() {
 			slots <- struct{}{}
@@ -61,17 +61,17 @@ func TestChurnWithKill(t *testing.T) {
 		if errs[i] != nil {
 			failed++
 		}
-		var told *types.Error
-		if errs[i] != nil && (!errors.As(errs[i], &told) || told.Code != codeTryAgainLater) {
+		var cniErr *types.Error
+		if errs[i] != nil && (!errors.As(errs[i], &cniErr) || cniErr.Code != codeTryAgainLater) {
 			t.Errorf("%s: %v, want success or code %d", pod.Name, errs[i], codeTryAgainLater)
 		}
 		if live[i] {
 			alive = append(alive, pod)
 		}
 	}
-	t.Logf("%d pods live, %d calls met no agent", len(alive), failed)
+	t.Logf("%d pods have a network, %d calls failed without an agent", len(alive), failed)
 	if len(alive) == 0 {
-		t.Fatal("no pod lives")
+		t.Fatal("no pod has a network")
 	}
 	c.distinct(alive)
 	eventually(t, func() error { return c.onlyDevices(n, len(alive)) })
@@ -84,7 +84,7 @@ func TestChurnWithKill(t *testing.T) {
 		}
 	}
 
-	// Addresses that the new agent hands out are none of those that live.
+	// The new agent assigns no address that is in use.
 	for i, pod := range pods {
 		if live[i] {
 			continue
@@ -105,8 +105,8 @@ func TestChurnWithKill(t *testing.T) {
 	c.waitNoTraces(n)
 }
 
-// churn adds a pod; with kind 1 it is deleted and added again, with kind 2 it is deleted. Live tells whether
-// the pod has a network in the end, err what went wrong with an ADD.
+// churn adds a pod. Kind 1 deletes it and adds it again, kind 2 deletes it. live reports whether the pod has a network
+// in the end; err has the errors of ADDs.
 func (w network) churn(ctx context.Context, pod *testbed.Pod, kind int) (live bool, err error) {
 	conf := runtimeConf(pod)
 	add := func() bool {
@@ -127,7 +127,7 @@ func (w network) churn(ctx context.Context, pod *testbed.Pod, kind int) (live bo
 	return add(), err
 }
 
-// onlyDevices checks that the node has so many pod devices: a failed ADD leaves none.
+// onlyDevices checks the number of pod devices on the node: a failed ADD leaves none.
 func (c *cluster) onlyDevices(n *node, count int) error {
 	devices, err := hostDevices(n)
 	if err == nil && len(devices) != count {
@@ -136,8 +136,8 @@ func (c *cluster) onlyDevices(n *node, count int) error {
 	return err
 }
 
-// TestLateRequests has the agent come to requests that nobody waits for any more, as when it was stuck or starts: what they are about is gone, and
-// the container has a device of the same name by then. It stays, with its endpoint.
+// TestLateRequests sends requests about a device that is gone, as a stuck or starting agent reads them. The container
+// has a new device of the same name, which stays, with its endpoint.
 func TestLateRequests(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{})

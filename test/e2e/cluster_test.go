@@ -17,18 +17,17 @@ import (
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
-// patience bounds every wait for something that should come about. Nothing takes nearly as long unless it
-// never comes, or the machine has much else to do.
+// patience is the timeout of all waits, long enough for a busy machine.
 const patience = 2 * time.Minute
 
-// cluster is a lab whose nodes run the agent. It ends with its test.
+// cluster is a lab with agents on its nodes. The end of the test removes it.
 type cluster struct {
 	t   *testing.T
 	lab *testbed.Lab
 	// manifests is the directory that all agents read.
 	manifests string
 	nodes     []*node
-	// plugin is the build whose CNI plugin makes pods; nil is current.
+	// plugin is the build whose CNI plugin adds pods; nil is current.
 	plugin *programs
 }
 
@@ -71,7 +70,7 @@ func newCluster(t *testing.T, o testbed.Options) *cluster {
 	return c
 }
 
-// up makes a lab and starts an agent on each node, with these flags; it returns when all are ready.
+// up makes a lab, starts an agent with these flags on each node, and waits until all are ready.
 func up(t *testing.T, o testbed.Options, flags ...string) *cluster {
 	t.Helper()
 	programs := current(t)
@@ -108,7 +107,7 @@ func (c *cluster) writeNode(n *node) {
 	c.writeManifest(n.Name+".yaml", text)
 }
 
-// writeManifest puts a manifest in place by rename.
+// writeManifest replaces a manifest by rename; nil is an empty one.
 func (c *cluster) writeManifest(name string, text []byte) {
 	c.t.Helper()
 	if err := netlab.WriteManifest(c.manifests, name, text); err != nil {
@@ -116,7 +115,7 @@ func (c *cluster) writeManifest(name string, text []byte) {
 	}
 }
 
-// eventually waits until the condition holds, which gives the reason why it does not yet.
+// eventually waits until the condition returns nil.
 func eventually(t *testing.T, condition func() error) {
 	t.Helper()
 	begin := time.Now()

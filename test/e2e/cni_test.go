@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Codes of the CNI specification and of this plugin, as a runtime sees them.
+// Error codes of the CNI specification and of this plugin.
 const (
 	codeTryAgainLater = types.ErrTryAgainLater
 	codeNotAvailable  = types.ErrPluginNotAvailable
@@ -21,7 +21,7 @@ const (
 	codeExhausted     = 101
 )
 
-// TestSpecVersions goes through the life of a pod by every version of the CNI specification.
+// TestSpecVersions adds, checks and deletes a pod in each version of the CNI specification.
 func TestSpecVersions(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
@@ -42,7 +42,7 @@ func TestSpecVersions(t *testing.T) {
 			if err := c.reach(pod, peer); err != nil {
 				t.Error(err)
 			}
-			if version != "0.3.1" { // which has no CHECK
+			if version != "0.3.1" { // 0.3.1 has no CHECK
 				if err := network.CNI.CheckNetworkList(t.Context(), network.List, conf); err != nil {
 					t.Errorf("CHECK: %v", err)
 				}
@@ -62,7 +62,7 @@ func TestSpecVersions(t *testing.T) {
 	}
 }
 
-// TestCheckFindsDamage proves that CHECK can fail: after the pod's address is gone.
+// TestCheckFindsDamage removes the pod's address: CHECK fails.
 func TestCheckFindsDamage(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{})
@@ -77,14 +77,14 @@ func TestCheckFindsDamage(t *testing.T) {
 	}
 }
 
-// TestGarbageCollection removes what the runtime does not know, and nothing else.
+// TestGarbageCollection removes the pods that the runtime does not list, and no others.
 func TestGarbageCollection(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{})
 	n := c.nodes[0]
 	network := c.standard(n)
 	kept, forgotten := c.addPod(n, "kept"), c.addPod(n, "forgotten")
-	// As if the runtime had lost its memory: the plugin has to find out.
+	// Without libcni's cache the plugin has to find the pods itself.
 	if err := os.RemoveAll(filepath.Join(n.StateDir, "cni-cache")); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestGarbageCollection(t *testing.T) {
 	}
 }
 
-// TestDelWithoutNamespace deletes pods whose network namespace is gone already, with the agent and without.
+// TestDelWithoutNamespace deletes pods whose network namespace is gone, with and without the agent.
 func TestDelWithoutNamespace(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
@@ -129,8 +129,8 @@ func TestDelWithoutNamespace(t *testing.T) {
 	c.waitNoTraces(n)
 }
 
-// TestWithoutAgent tells what the plugin does while no agent runs: ADD and STATUS say so, DEL works, and the
-// agent makes up for it when it is back.
+// TestWithoutAgent uses the plugin while no agent runs: ADD and STATUS fail with the reason, and DEL works. The next
+// agent cleans up after the DEL.
 func TestWithoutAgent(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
@@ -162,8 +162,8 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestNodeWithoutObject has an agent that cannot give addresses: the cluster does not know its node. It says
-// so, and gets going when the object appears.
+// TestNodeWithoutObject starts an agent without a Node object: it reports the problem, and is ready when the object
+// appears.
 func TestNodeWithoutObject(t *testing.T) {
 	t.Parallel()
 	programs := current(t)
@@ -189,7 +189,8 @@ func TestNodeWithoutObject(t *testing.T) {
 	}
 }
 
-// TestExhaustion fills a small range: the error says who has the addresses, and one DEL is enough for one ADD.
+// TestExhaustion fills a small range: the error names the namespaces that use the addresses, and after one DEL one ADD
+// succeeds.
 func TestExhaustion(t *testing.T) {
 	t.Parallel()
 	programs := current(t)

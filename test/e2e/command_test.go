@@ -18,7 +18,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// command runs a command of the program beeline on the node and gives what it prints.
+// command runs a command of the program beeline on the node and returns its output.
 func (c *cluster) command(n *node, args ...string) string {
 	c.t.Helper()
 	out, err := n.Place().Output(c.t.Context(), current(c.t).Command(), append(args, "--socket", n.socket())...)
@@ -28,7 +28,7 @@ func (c *cluster) command(n *node, args ...string) string {
 	return string(out)
 }
 
-// commandJSON runs a command with JSON output into a value.
+// commandJSON runs a command with JSON output and decodes it.
 func (c *cluster) commandJSON(n *node, into any, args ...string) {
 	c.t.Helper()
 	decoder := json.NewDecoder(strings.NewReader(c.command(n, append(args, "-o", "json")...)))
@@ -38,7 +38,7 @@ func (c *cluster) commandJSON(n *node, into any, args ...string) {
 	}
 }
 
-// TestCommandsAgree compares what the commands and the metrics say with each other and with the lab.
+// TestCommandsAgree compares the output of commands and the metrics with the lab.
 func TestCommandsAgree(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
@@ -66,10 +66,10 @@ func TestCommandsAgree(t *testing.T) {
 		attached[program.Name] = program.Attached
 	}
 	wantAttached := map[string]int{
-		"from_pod": 2, "from_wire": 1, "wire_xdp": 0, // a veth is no device to forward at XDP
+		"from_pod": 2, "from_wire": 1, "wire_xdp": 0, // no XDP on a veth
 		"connect4": 1, "connect6": 1, "sendmsg4": 1, "sendmsg6": 1, "recvmsg4": 1, "recvmsg6": 1, "getpeername4": 1, "getpeername6": 1,
 		"sock_release":    1,
-		"flush_conntrack": 0, // which the agent runs
+		"flush_conntrack": 0, // the agent runs it
 	}
 	for name, want := range wantAttached {
 		if got, loaded := attached[name]; !loaded || got != want {
@@ -114,7 +114,7 @@ func TestCommandsAgree(t *testing.T) {
 	c.scrape(n, "/readyz", http.StatusOK)
 }
 
-// TestReadiness takes a node's object away: the agent lives, is not ready, and says so everywhere.
+// TestReadiness removes a Node object: the agent is alive and not ready in all its reports.
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{})
@@ -137,7 +137,7 @@ func TestReadiness(t *testing.T) {
 
 var metricName = regexp.MustCompile(`\bbeeline_[a-z_]+[a-z]`)
 
-// TestMetricsAreDocumented compares the names in docs/reference/metrics.md with those that are served.
+// TestMetricsAreDocumented compares the names in docs/reference/metrics.md with the served ones.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	w := newServiceLab(t)
@@ -148,12 +148,12 @@ func TestMetricsAreDocumented(t *testing.T) {
 	documented := metricName.FindAllString(string(page), -1)
 	slices.Sort(documented)
 	documented = slices.Compact(documented)
-	// Some are served once there is something to tell of: a Service, a pod, connections and sessions that have been counted.
+	// Some need a Service, a pod, connections, or conntrack entries.
 	w.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", w.far))
 	w.writeManifest("policy.yaml", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: all}\nspec: {podSelector: {}, policyTypes: [Egress], egress: [{}]}"))
 	w.waitStatus(w.here, func(s *agentapi.Status) error {
 		if s.Policy.Pods == 0 {
-			return errors.New("the policy is not in force")
+			return errors.New("the policy is not enforced")
 		}
 		return nil
 	})
@@ -174,7 +174,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	})
 }
 
-// servedMetrics are the names of Beeline's own metrics, as its agent here tells them.
+// servedMetrics returns the names of Beeline's own metrics that the agent of here serves.
 func (w *external) servedMetrics() (names []string) {
 	w.t.Helper()
 	for line := range strings.Lines(w.scrape(w.here, "/metrics", http.StatusOK)) {
@@ -215,7 +215,7 @@ func (c *cluster) scrape(n *node, path string, want int) string {
 	return string(body)
 }
 
-// TestSecondAgentIsRefused starts an agent where one runs: by the state directory, and by the socket alone.
+// TestSecondAgentIsRefused starts a second agent with the same state directory, or with the same socket only.
 func TestSecondAgentIsRefused(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{})

@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/test/handshake"
 )
 
-// connections is a loop that opens a TCP connection, asks, and closes it, up to a hundred times each second.
+// connections opens a TCP connection, sends a request and closes it, up to a hundred times a second.
 type connections struct {
 	name     string
 	server   net.Listener
@@ -46,7 +46,7 @@ func (c *connections) serve() {
 		}
 		go func() {
 			defer conn.Close()
-			_, _ = io.Copy(conn, conn) // the client notices what is missing
+			_, _ = io.Copy(conn, conn) // the client checks the reply
 		}()
 	}
 }

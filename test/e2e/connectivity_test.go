@@ -12,18 +12,18 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// transferBytes fill many packets of any size, so that a path that carries small ones only is found.
+// transferBytes fill many packets, so that a path that carries small packets only fails.
 const transferBytes = 512 << 10
 
 const (
-	// connectTime is how long a TCP connection may take to come about before it counts as not possible: the kernels alone make it.
+	// connectTime is the timeout of a TCP handshake.
 	connectTime = 10 * time.Second
-	// transferTime is how long one transfer may take. It is long, since both ends may have to wait for a processor.
+	// transferTime is the timeout of a transfer; both ends may wait long for a CPU.
 	transferTime = time.Minute
 )
 
-// reach proves that one pod reaches another over every address family: a TCP connection carries full packets and
-// comes from the pod's own address.
+// reach checks that one pod reaches another over each address family: a TCP connection carries full packets and has
+// the pod's own address.
 func (c *cluster) reach(from, to *testbed.Pod) error {
 	if len(to.Addresses) == 0 {
 		return fmt.Errorf("pod %s has no address", to.Name)
@@ -40,7 +40,7 @@ func (c *cluster) reach(from, to *testbed.Pod) error {
 	return nil
 }
 
-// transfer sends transferBytes from one place to another and gives the sender's address as the receiver sees it.
+// transfer sends transferBytes from one place to another and returns the source address that the receiver sees.
 func transfer(from, to testbed.Place, address netip.Addr) (seen netip.Addr, err error) {
 	var l net.Listener
 	err = to.Do(func() (err error) {
@@ -60,7 +60,7 @@ func transfer(from, to testbed.Place, address netip.Addr) (seen netip.Addr, err 
 		sent <- from.Do(func() error {
 			conn, err := net.DialTimeout("tcp", l.Addr().String(), connectTime)
 			if err != nil {
-				l.Close() // nobody comes
+				l.Close() // ends Accept
 				return err
 			}
 			defer conn.Close()
@@ -83,8 +83,8 @@ func transfer(from, to testbed.Place, address netip.Addr) (seen netip.Addr, err 
 	return seen, errors.Join(err, <-sent)
 }
 
-// TestEverybodyReachesEverybody tries all pairs of pods, and of nodes and pods, in every configuration of
-// families and routing.
+// TestEverybodyReachesEverybody connects all pairs of pods, and of nodes and pods, with all families and routing
+// modes.
 func TestEverybodyReachesEverybody(t *testing.T) {
 	t.Parallel()
 	families := []struct {
@@ -119,7 +119,7 @@ func TestEverybodyReachesEverybody(t *testing.T) {
 	}
 }
 
-// reachAll tries every ordered pair of pods, and every node and pod in both directions.
+// reachAll connects every ordered pair of pods, and every node and pod in both directions.
 func (c *cluster) reachAll(pods []*testbed.Pod, families int) {
 	c.t.Helper()
 	for _, from := range pods {
@@ -145,7 +145,7 @@ func (c *cluster) reachAll(pods []*testbed.Pod, families int) {
 	}
 }
 
-// asPod is a node as a peer of this pod: with its addresses of the pod's families.
+// asPod returns a node as a peer of this pod, with addresses of the pod's families.
 func asPod(n *node, peer *testbed.Pod) *testbed.Pod {
 	as := &testbed.Pod{Name: n.Name, Node: n.Name, Netns: n.Netns}
 	for _, a := range n.Addresses {
@@ -158,7 +158,7 @@ func asPod(n *node, peer *testbed.Pod) *testbed.Pod {
 	return as
 }
 
-// withoutSource is the pod with nothing said about how others are to see it.
+// withoutSource returns the pod without addresses, so that reach does not check the source.
 func withoutSource(p *testbed.Pod) *testbed.Pod {
 	return &testbed.Pod{Name: p.Name, Node: p.Node, Netns: p.Netns}
 }

@@ -1,6 +1,6 @@
-// Package e2e tests the two programs as a user has them: real binaries, agents on the nodes of a lab, pods made
-// by libcni, traffic in the pods' namespaces. It knows nothing of their insides; what it looks at is the
-// network, the kernel's state, the files, the command line and the metrics.
+// Package e2e tests the programs as users run them: real binaries, agents on the nodes of a lab, pods added by libcni,
+// traffic in the pods' namespaces. It checks the network, the kernel's state, files, the command line and metrics, and
+// not the inside of the programs.
 //
-// Every test makes labs of its own and takes them down; TestMain fails the package when one is left.
+// Each test makes and removes its own labs. TestMain fails if a lab is left.
 package e2e

@@ -9,7 +9,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// TestServiceAffinity has a client stay with its backend, also when others come and the agent is another one, until the backend goes.
+// TestServiceAffinity checks that a client keeps its backend when another backend comes and when the agent restarts,
+// until the backend goes.
 func TestServiceAffinity(t *testing.T) {
 	b := newServiceLab(t)
 	near := b.addPod(b.here, "near")
@@ -18,27 +19,27 @@ func TestServiceAffinity(t *testing.T) {
 	answer(t, other, backendPort)
 	const affinity = "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}\n"
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, affinity, b.far))
-	// A connection from before is translated late, as packets, whose client is known by another mark than that of sockets.
+	// Without this wait the first connection is translated packet by packet, and has another affinity key than sockets.
 	b.waitServices(func(all []agentapi.ServicePort) error { return backendsAre(all, "web", 1) })
 	to := netip.AddrPortFrom(serviceOfFar[0], servicePort)
 	b.expectAnswer(b.pod, to, b.far)
 
-	stays := func(when string) {
+	keeps := func(when string) {
 		t.Helper()
-		for range 12 { // without affinity one of these would be answered by the other, but for one time in 4096
+		for range 12 { // without affinity, all have one backend only once in 4096 runs
 			if got, err := ask(t, b.pod.place, to); err != nil || got != b.far.name {
-				t.Fatalf("%s: answer %q, error %v, want %s to go on answering", when, got, err, b.far.name)
+				t.Fatalf("%s: reply %q, error %v, want a reply of %s", when, got, err, b.far.name)
 			}
 		}
 	}
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, affinity, b.far, other))
 	b.waitServices(func(all []agentapi.ServicePort) error { return backendsAre(all, "web", 2) })
-	stays("another backend has come")
+	keeps("with another backend")
 	b.kill(b.here)
-	stays("the agent is killed")
+	keeps("without an agent")
 	b.start(b.here, current(t), "--services=ebpf")
 	b.waitReady(b.here)
-	stays("the next agent runs")
+	keeps("with the next agent")
 
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, affinity, other))
 	b.expectAnswer(b.pod, to, other)
@@ -48,12 +49,12 @@ func TestServiceAffinity(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("nothing of the affinity and the connections in %+v", all)
+		return fmt.Errorf("no affinity or too few connections in %+v", all)
 	})
 }
 
-// TestServicesFull has more Services than fit: the status says which, why and what to do, the others work, and when there is
-// room the one that was left out comes by itself.
+// TestServicesFull has more Services than fit. The status names the Service that does not fit, the reason and the flag;
+// the others work. When an entry becomes free, that Service works without further action.
 func TestServicesFull(t *testing.T) {
 	b := newServiceLab(t, "--services-max=6") // a Service of serviceYAML has four frontends
 	answer(t, b.far, backendPort)
@@ -79,7 +80,7 @@ func TestServicesFull(t *testing.T) {
 	})
 }
 
-// waitServices waits until what the agent of here tells of Services is as it should be.
+// waitServices waits until the Services of the agent of here satisfy the condition.
 func (b *serviceLab) waitServices(condition func([]agentapi.ServicePort) error) {
 	b.t.Helper()
 	eventually(b.t, func() error {
@@ -91,7 +92,7 @@ func (b *serviceLab) waitServices(condition func([]agentapi.ServicePort) error) 
 	})
 }
 
-// backendsAre tells whether the kernel has so many backends behind each frontend of a Service.
+// backendsAre checks that each frontend of a Service has n backends.
 func backendsAre(all []agentapi.ServicePort, name string, n int) error {
 	found := false
 	for _, p := range all {

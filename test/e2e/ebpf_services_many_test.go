@@ -10,9 +10,9 @@ import (
 	labservices "github.com/beeline-cni/beeline/lab/services"
 )
 
-// A Service that changes thousands of times a second breaks no connection, and afterwards the last change is what holds.
+// A Service that changes thousands of times a second breaks no connection, and ends in the last state.
 func TestServiceChangesByTheThousand(t *testing.T) {
-	c := newReported(t, "--services=ebpf")
+	c := newAPILab(t, "--services=ebpf")
 	client, one, two := c.pod("client", "u1"), c.pod("one", "u2"), c.pod("two", "u3")
 	for _, server := range []machine{one, two} {
 		answer(t, server, backendPort)
@@ -49,7 +49,7 @@ func TestServiceChangesByTheThousand(t *testing.T) {
 		t.Logf("%d changes in %v", changes, time.Since(begin))
 		ended <- c.server.Put(web.Slice())
 	}()
-	asks := func() string {
+	request := func() string {
 		t.Helper()
 		got, err := ask(t, client.place, to)
 		if err != nil {
@@ -57,7 +57,7 @@ func TestServiceChangesByTheThousand(t *testing.T) {
 		}
 		return got
 	}
-	settled := func(all []agentapi.ServicePort) error {
+	hasLastState := func(all []agentapi.ServicePort) error {
 		if len(all) != 1 || len(all[0].Frontends) != 1 {
 			return fmt.Errorf("services: %+v", all)
 		}
@@ -76,21 +76,21 @@ func TestServiceChangesByTheThousand(t *testing.T) {
 			changing = false
 		default:
 		}
-		asks()
+		request()
 	}
 	eventually(t, func() error {
-		asks()
+		request()
 		connections++
 		all, err := c.nodes[0].api().Services(t.Context(), agentapi.ServiceFilter{Name: "web"})
 		if err != nil {
 			return err
 		}
-		return settled(all)
+		return hasLastState(all)
 	})
-	t.Logf("%d connections were answered meanwhile", connections)
+	t.Logf("%d connections meanwhile", connections)
 	for range 10 {
-		if got := asks(); got != two.name {
-			t.Fatalf("%s answers after the last change, want %s", got, two.name)
+		if got := request(); got != two.name {
+			t.Fatalf("reply of %s after the last change, want %s", got, two.name)
 		}
 	}
 	c.waitNoProblem(c.nodes[0])

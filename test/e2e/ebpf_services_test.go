@@ -16,14 +16,14 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// serviceLab is an external lab whose Services Beeline implements.
+// serviceLab is an external lab in which Beeline implements Services.
 type serviceLab struct{ *external }
 
 func newServiceLab(t *testing.T, flags ...string) *serviceLab {
 	return &serviceLab{newExternal(t, append([]string{"--services=ebpf"}, flags...)...)}
 }
 
-// serviceYAML is a dual-stack Service of one port for each protocol, and its endpoints.
+// serviceYAML returns a dual-stack Service with a TCP port and a UDP port, and its EndpointSlices.
 func serviceYAML(name string, addresses []netip.Addr, more string, backends ...machine) []byte {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default}\nspec:\n  clusterIPs: [%s, '%s']\n"+
@@ -39,21 +39,22 @@ func serviceYAML(name string, addresses []netip.Addr, more string, backends ...m
 	return text.Bytes()
 }
 
-// ask has a process in a pod's own cgroup, where sockets find Services, talk TCP to an address; it gives what it is answered.
+// ask sends a request over TCP from a process in the pod's cgroup, where programs translate sockets. It returns the
+// reply.
 func ask(t *testing.T, from testbed.Place, to netip.AddrPort) (string, error) {
 	t.Helper()
 	script := fmt.Sprintf(`exec 3<>/dev/tcp/%s/%d && echo ask >&3 && read -t 10 -u 3 answer && echo "$answer"`, to.Addr(), to.Port())
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := from.Run(cmd)
 	if err != nil {
-		err = fmt.Errorf("%w: %s", err, complaint.Bytes())
+		err = fmt.Errorf("%w: %s", err, errOut.Bytes())
 	}
 	return strings.TrimSpace(out.String()), err
 }
 
-// answer serves TCP: each connection is told the name and the client's address.
+// answer runs a TCP server that replies with the name of the machine.
 func answer(t *testing.T, at machine, port uint16) {
 	t.Helper()
 	for _, a := range at.addresses {
@@ -84,22 +85,22 @@ func answer(t *testing.T, at machine, port uint16) {
 	}
 }
 
-// expectAnswer waits until a process at from that asks at an address is answered by one of these.
+// expectAnswer waits until a process at from gets a reply of one of these machines from an address.
 func (b *serviceLab) expectAnswer(from machine, to netip.AddrPort, want ...machine) {
 	b.t.Helper()
 	eventually(b.t, func() error {
 		got, err := ask(b.t, from.place, to)
 		if err != nil {
-			return fmt.Errorf("%s asks at %s: %w", from.name, to, err)
+			return fmt.Errorf("%s to %s: %w", from.name, to, err)
 		}
 		if !slices.ContainsFunc(want, func(w machine) bool { return got == w.name }) {
-			return fmt.Errorf("%s asks at %s and is answered by %q", from.name, to, got)
+			return fmt.Errorf("%s to %s: reply of %q", from.name, to, got)
 		}
 		return nil
 	})
 }
 
-// A Service in a manifest is reached by pods and by the node, follows its endpoints, refuses without any, and goes.
+// Pods and the node reach a Service in a manifest. It follows its endpoints, and rejects connections without any.
 func TestServiceAtSockets(t *testing.T) {
 	b := newServiceLab(t)
 	answer(t, b.far, backendPort)
@@ -114,7 +115,7 @@ func TestServiceAtSockets(t *testing.T) {
 	for _, a := range serviceOfFar {
 		b.expectAnswer(b.far, netip.AddrPortFrom(a, servicePort), b.pod)
 	}
-	// Without an agent, and with another one, it goes on.
+	// It works without an agent and with the next one.
 	b.kill(b.here)
 	b.expectAnswer(b.pod, netip.AddrPortFrom(serviceOfFar[0], servicePort), b.pod)
 	b.start(b.here, current(t), "--services=ebpf")
@@ -133,17 +134,17 @@ func TestServiceAtSockets(t *testing.T) {
 			_, err := ask(t, b.pod.place, netip.AddrPortFrom(a, servicePort))
 			switch {
 			case err == nil:
-				return errors.New("without endpoints: answered, want a refusal")
+				return errors.New("without endpoints: a reply, want a rejected connection")
 			case !strings.Contains(err.Error(), "refused"):
-				return fmt.Errorf("without endpoints: want a refusal, not: %w", err)
+				return fmt.Errorf("without endpoints: want a rejected connection, not: %w", err)
 			}
 			return nil
 		})
 	}
 }
 
-// A port of the node that a pod asks for leads to the pod, without another plugin and not through the stack; a second pod that asks for it
-// is refused.
+// A pod's host port leads to the pod, without another plugin and without the kernel stack. A second pod with the same
+// port is rejected.
 func TestHostPortOfPod(t *testing.T) {
 	b := newServiceLab(t)
 	network := b.network(b.here, current(t), "1.0.0")
@@ -158,7 +159,7 @@ func TestHostPortOfPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.wantWays(b.here, map[string]string{"first": "", "pod": ""})
+	b.wantPaths(b.here, map[string]string{"first": "", "pod": ""})
 	server := machine{"first", b.lab.Place(first), first.Addresses}
 	answer(t, server, backendPort)
 	for _, address := range b.here.Addresses {
@@ -171,19 +172,19 @@ func TestHostPortOfPod(t *testing.T) {
 	}
 }
 
-// A pod that asks for a port of an address that its node has not gets nothing of what others send there: the cloud's metadata service is at such
-// an address, and so may be anybody. The pod is named.
+// A host port at an address that the node does not have gets no traffic: the cloud's metadata service may have that
+// address. A problem names the pod.
 func TestHostPortOfForeignAddress(t *testing.T) {
 	b := newServiceLab(t)
 	network := b.network(b.here, current(t), "1.0.0")
 	pod := b.newPod(b.here, "thief")
 	conf := runtimeConf(pod)
 	var mappings []map[string]any
-	theirs := []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("169.254.169.254"), 8081)}
+	foreign := []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("169.254.169.254"), 8081)}
 	for _, a := range b.far.addresses {
-		theirs = append(theirs, netip.AddrPortFrom(a, backendPort))
+		foreign = append(foreign, netip.AddrPortFrom(a, backendPort))
 	}
-	for _, at := range theirs {
+	for _, at := range foreign {
 		mappings = append(mappings, map[string]any{"hostPort": at.Port(), "hostIP": at.Addr().String(), "containerPort": backendPort, "protocol": "tcp"})
 	}
 	conf.CapabilityArgs = map[string]any{"portMappings": mappings}
@@ -194,7 +195,7 @@ func TestHostPortOfForeignAddress(t *testing.T) {
 	answer(t, thief, backendPort)
 	answer(t, b.far, backendPort)
 	b.waitStatus(b.here, func(s *agentapi.Status) error {
-		for _, at := range theirs {
+		for _, at := range foreign {
 			if !strings.Contains(strings.Join(s.Problems, "\n"), "its hostIP "+at.Addr().String()+" is not an address of this node") {
 				return fmt.Errorf("%s is not among the problems: %q", at, s.Problems)
 			}
@@ -202,10 +203,10 @@ func TestHostPortOfForeignAddress(t *testing.T) {
 		return nil
 	})
 	for _, client := range []machine{b.pod, b.node} {
-		if got, err := ask(t, client.place, theirs[0]); err == nil {
-			t.Errorf("%s asks the metadata service and gets an answer of %s", client.name, got)
+		if got, err := ask(t, client.place, foreign[0]); err == nil {
+			t.Errorf("%s to the metadata service: reply of %s", client.name, got)
 		}
-		for _, at := range theirs[1:] {
+		for _, at := range foreign[1:] {
 			b.expectAnswer(client, at, b.far)
 		}
 	}

@@ -19,8 +19,8 @@ const (
 
 var externalSequence atomic.Uint32
 
-// externalPing sends an echo request, which the server's kernel answers, and gives the client's address as it is
-// in the request at the server. The reply must come from the address that was asked.
+// externalPing sends an echo request and returns its source address as the server sees it. The reply must come from
+// the destination address.
 func externalPing(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
 	network, request, reply := "ip4:icmp", byte(echoRequestIPv4), byte(echoReplyIPv4)
 	if to.Is6() {
@@ -47,15 +47,15 @@ func externalPing(client, server testbed.Place, to netip.Addr) (seen netip.Addr,
 	}
 	defer here.Close()
 
-	// type, code, checksum, identifier, sequence number, data. Translation may change the identifier, not the data.
+	// Type, code, checksum, identifier, sequence number, data. NAT may change the identifier, not the data.
 	message := make([]byte, 16)
 	message[0] = request
-	// Each ping is a program of its own: two that ping each other with one identifier cannot be told apart by their answers.
+	// Each ping has its own identifier, like a program of its own.
 	sequence := externalSequence.Add(1)
 	binary.BigEndian.PutUint16(message[4:], uint16(os.Getpid())+uint16(sequence))
 	binary.BigEndian.PutUint32(message[8:], uint32(os.Getpid()))
 	binary.BigEndian.PutUint32(message[12:], sequence)
-	if to.Is4() { // for ICMPv6 the kernel fills it in
+	if to.Is4() { // for ICMPv6 the kernel computes it
 		binary.BigEndian.PutUint16(message[2:], internetChecksum(message))
 	}
 	if _, err := here.WriteTo(message, &net.IPAddr{IP: to.AsSlice()}); err != nil {
@@ -72,7 +72,7 @@ func externalPing(client, server testbed.Place, to netip.Addr) (seen netip.Addr,
 	}
 }
 
-// externalMessage reads until a message of that type with that data comes, and gives its sender.
+// externalMessage reads until a message of that type with that data arrives, and returns its source.
 func externalMessage(socket net.PacketConn, kind byte, data []byte) (from netip.Addr, err error) {
 	buffer := make([]byte, 1500)
 	for {
@@ -87,7 +87,7 @@ func externalMessage(socket net.PacketConn, kind byte, data []byte) (from netip.
 	}
 }
 
-// internetChecksum is that of RFC 1071.
+// internetChecksum computes the checksum of RFC 1071.
 func internetChecksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {

@@ -16,30 +16,30 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// external is a cluster of two nodes, and a machine on their wire that is not in the cluster.
+// external is a cluster of two nodes, and a machine on their link that is not in the cluster.
 type external struct {
 	*cluster
-	// outside is the external: it has a way to the pods of here, through here.
+	// outside is the external machine; it has routes to the pods of here.
 	outside    machine
 	here       *node
 	node, peer machine // here, and the other node
-	pod, far   machine // on here and on the other node
+	pod, far   machine // pods on here and on the other node
 }
 
-// machine is a pod, a node, or the machine outside of the cluster.
+// machine is a pod, a node, or the external machine.
 type machine struct {
 	name      string
 	place     testbed.Place
 	addresses []netip.Addr // IPv4 first
 }
 
-// newExternal starts agents with these flags on two of three nodes; the third is in no manifest.
+// newExternal starts agents with these flags on two of three nodes. The third has no manifest.
 func newExternal(t *testing.T, flags ...string) *external {
 	t.Helper()
 	return newExternalOf(t, nil, flags...)
 }
 
-// newExternalOf does so with the agents and the plugin of this build; nil is current.
+// newExternalOf uses the agents and the plugin of this build; nil is current.
 func newExternalOf(t *testing.T, of *programs, flags ...string) *external {
 	t.Helper()
 	programs := of
@@ -94,8 +94,8 @@ func (w *external) routeToPods() {
 	}
 }
 
-// expect has one end talk to the other over every protocol and both families. The server must see the client
-// as seen.
+// expect connects the client to the server over each protocol and both families. The server must see the address of
+// seen.
 func (w *external) expect(client, server, seen machine) {
 	w.t.Helper()
 	for i, to := range server.addresses {
@@ -106,15 +106,15 @@ func (w *external) expect(client, server, seen machine) {
 			if err != nil {
 				w.t.Errorf("%s over %s, %s to %s: %v", protocol, family(to), client.name, server.name, err)
 			} else if from != seen.addresses[i] {
-				w.t.Errorf("%s over %s, %s to %s: comes from %s, want %s of the %s",
+				w.t.Errorf("%s over %s, %s to %s: source %s, want %s of the %s",
 					protocol, family(to), client.name, server.name, from, seen.addresses[i], seen.name)
 			}
 		}
 	}
 }
 
-// unmasqueraded is how many packets the agent's node has dropped for that reason.
-func (w *external) unmasqueraded(n *node) (packets uint64) {
+// masqueradeDrops counts the packets that the node dropped as no_masquerade_address.
+func (w *external) masqueradeDrops(n *node) (packets uint64) {
 	w.t.Helper()
 	all, err := n.api().Drops(w.t.Context())
 	if err != nil {
@@ -147,8 +147,8 @@ func TestExternal(t *testing.T) {
 				w.expectFragments(w.pod, w.outside, i)
 				w.expectFragments(w.outside, w.pod, i)
 			}
-			if n := w.unmasqueraded(w.here); n > 0 {
-				t.Errorf("%d packets dropped as unmasqueraded", n)
+			if n := w.masqueradeDrops(w.here); n > 0 {
+				t.Errorf("%d packets dropped as no_masquerade_address", n)
 			}
 		})
 	}
@@ -164,11 +164,10 @@ func TestExternalWithoutMasquerading(t *testing.T) {
 	w.expect(w.node, w.pod, w.node)
 }
 
-// expectRefusal sends to a port where nobody listens: the ICMP error must find the sender's socket.
+// expectRefusal sends to a closed port: the ICMP error must reach the client's socket.
 func (w *external) expectRefusal(client, server machine, i int) {
 	w.t.Helper()
-	const nobody = 9
-	to := netip.AddrPortFrom(server.addresses[i], nobody)
+	to := netip.AddrPortFrom(server.addresses[i], closedPort)
 	err := client.place.Do(func() error {
 		conn, err := net.Dial("udp", to.String())
 		if err != nil {
@@ -183,11 +182,11 @@ func (w *external) expectRefusal(client, server machine, i int) {
 		return err
 	})
 	if !errors.Is(err, unix.ECONNREFUSED) {
-		w.t.Errorf("%s to a closed port of %s at %s: %v, want a refusal", client.name, server.name, to, err)
+		w.t.Errorf("%s to a closed port of %s at %s: %v, want ECONNREFUSED", client.name, server.name, to, err)
 	}
 }
 
-// expectFragments sends a datagram larger than the MTU there and back.
+// expectFragments sends a datagram larger than the MTU, and gets it back.
 func (w *external) expectFragments(client, server machine, i int) {
 	w.t.Helper()
 	echo, err := externalEcho(server.place, server.addresses[i])
@@ -206,8 +205,8 @@ func (w *external) expectFragments(client, server machine, i int) {
 	}
 }
 
-// Neither rules nor an agent are needed: somebody flushes all rules, as restarting a firewall does, and the agent is gone, and what pods
-// send to the external network still has the node's address, on sockets from before and on new ones.
+// Masquerading needs neither netfilter rules nor an agent: after a flush of all rules, as by a firewall's restart, and
+// without the agent, packets to the external network have the node's address, on old sockets and on new ones.
 func TestExternalWithoutRulesAndAgent(t *testing.T) {
 	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
@@ -226,14 +225,14 @@ func TestExternalWithoutRulesAndAgent(t *testing.T) {
 			for i, s := range sockets {
 				w.untilMasqueraded(s, i)
 			}
-			if n := w.unmasqueraded(w.here); n > 0 {
-				t.Errorf("%d packets dropped as unmasqueraded", n)
+			if n := w.masqueradeDrops(w.here); n > 0 {
+				t.Errorf("%d packets dropped as no_masquerade_address", n)
 			}
 		})
 	}
 }
 
-// externalSocket is a UDP socket of the pod that keeps talking to an external echo server.
+// externalSocket is a UDP socket of the pod, connected to an external echo server.
 type externalSocket struct{ socket, echo *net.UDPConn }
 
 // openSockets opens one socket for each family and uses it.
@@ -257,7 +256,7 @@ func (w *external) openSockets() (sockets []*externalSocket) {
 	return sockets
 }
 
-// untilMasqueraded sends until the external machine reports the node's address as the source.
+// untilMasqueraded sends until the external machine sees the node's address as the source.
 func (w *external) untilMasqueraded(s *externalSocket, family int) {
 	w.t.Helper()
 	eventually(w.t, func() error {
@@ -270,7 +269,7 @@ func (w *external) untilMasqueraded(s *externalSocket, family int) {
 	})
 }
 
-// flush deletes everybody's rules on here and lets somebody else's keep connection tracking at work.
+// flush deletes all rules on here, and adds a rule that keeps the kernel's connection tracking active.
 func (w *external) flush() {
 	w.t.Helper()
 	const others = "flush ruleset; table inet others { chain c { type filter hook forward priority 0; ct state new accept; }; }"
@@ -279,8 +278,7 @@ func (w *external) flush() {
 	}
 }
 
-// externalTCP connects and gives the client's address as the server sees it; the client must see the server at
-// the address that it asked for, or nothing comes back.
+// externalTCP connects and returns the client's address as the server sees it.
 func externalTCP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
 	var listener net.Listener
 	err = server.Do(func() (err error) {
@@ -333,7 +331,7 @@ func externalUDP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, 
 	return seen, err
 }
 
-// externalEcho answers each datagram with the sender's address, filled up with blanks to the same length.
+// externalEcho replies to each datagram with its source address, padded with blanks to the same length.
 func externalEcho(server testbed.Place, at netip.Addr) (socket *net.UDPConn, err error) {
 	return externalEchoAt(server, netip.AddrPortFrom(at, 0))
 }
@@ -371,7 +369,8 @@ func externalDial(client testbed.Place, server *net.UDPConn) (socket *net.UDPCon
 	return socket, err
 }
 
-// externalAsk sends size bytes to an echo and gives the sender's address as that sees it, and how many came back.
+// externalAsk sends size bytes to an echo server. It returns the source address that the server sees, and the length of
+// the reply.
 func externalAsk(socket *net.UDPConn, size int) (seen netip.Addr, n int, err error) {
 	if _, err := socket.Write(make([]byte, size)); err != nil {
 		return seen, 0, err

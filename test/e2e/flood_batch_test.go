@@ -15,10 +15,10 @@ import (
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
-// varying says what differs between the packets of a flood.
+// varying is a set of fields that differ between the packets of a flood.
 type varying uint
 
-// What may differ. Hosts are those of the networks of clients: the last 16 bits of an IPv4 address, the last 64 of an IPv6 one.
+// Fields that may differ. A host is the last 16 bits of an IPv4 address, the last 64 bits of an IPv6 address.
 const (
 	sourcePort varying = 1 << iota
 	destinationPort
@@ -29,7 +29,7 @@ const (
 	fragmentID
 )
 
-// template is a frame and the words in which each one to be sent differs from the one before.
+// template is a frame with the words that differ in each frame sent.
 type template struct {
 	bytes []byte
 	words []word
@@ -38,12 +38,12 @@ type template struct {
 // word is 16 bits of a frame.
 type word struct {
 	at int
-	// checksums are where those that cover it are; 0 is none.
+	// checksums are the offsets of the checksums that cover it; 0 is none.
 	checksums [2]int
-	port      bool // one that clients use: no small one
+	port      bool // a client's port, at least 1024
 }
 
-// varyingWords finds the words of a frame of IPv4 or IPv6 that are to vary. What is behind a fragment header is the first piece of a packet.
+// varyingWords returns the words of an IPv4 or IPv6 frame that vary. A fragment header belongs to a first fragment.
 func varyingWords(bytes []byte, what varying) (words []word) {
 	const ip = frame.HeaderLength
 	ipv4 := bytes[ip]>>4 == 4
@@ -68,7 +68,7 @@ func varyingWords(bytes []byte, what varying) (words []word) {
 	}
 	address := word{checksums: [2]int{checksum, header}}
 	if protocol == unix.IPPROTO_ICMP {
-		address.checksums[0] = 0 // there is no pseudo header
+		address.checksums[0] = 0 // no pseudo header
 	}
 	add(sourceHost, source, hosts, address)
 	add(destinationHost, destination, hosts, address)
@@ -84,7 +84,7 @@ func varyingWords(bytes []byte, what varying) (words []word) {
 	return words
 }
 
-// renew makes the frame another one. Checksums that were right stay so, and those that were wrong stay that (RFC 1624).
+// renew changes the frame. Correct checksums stay correct, and wrong ones wrong (RFC 1624).
 func (t *template) renew(random *rand.Rand) {
 	var bits uint64
 	for i, w := range t.words {
@@ -104,14 +104,14 @@ func (t *template) renew(random *rand.Rand) {
 			sum := uint32(^binary.BigEndian.Uint16(t.bytes[at:])) + uint32(^before) + uint32(now)
 			sum = sum>>16 + sum&0xffff
 			if sum = ^(sum>>16 + sum) & 0xffff; sum == 0 {
-				sum = 0xffff // the same number; 0 would say that a datagram has none
+				sum = 0xffff // the same in one's complement; 0 means no checksum
 			}
 			binary.BigEndian.PutUint16(t.bytes[at:], uint16(sum))
 		}
 	}
 }
 
-// batch is frames that one system call sends.
+// batch is the frames of one system call.
 type batch struct {
 	frames   []template
 	parts    [floodBatch]unix.Iovec
@@ -121,10 +121,10 @@ type batch struct {
 // message is struct mmsghdr of sendmmsg(2).
 type message struct {
 	unix.Msghdr
-	_ uint32 // how much was sent of it
+	_ uint32 // bytes sent
 }
 
-// point has the messages point to the frames.
+// point makes the messages point to the frames.
 func (b *batch) point() {
 	for i, f := range b.frames {
 		b.parts[i].Base = &f.bytes[0]
@@ -134,7 +134,7 @@ func (b *batch) point() {
 	}
 }
 
-// send sends each frame once, as another one than the last time, and gives how many the device has taken.
+// send changes each frame and sends it once. It returns the number of frames that the device accepted.
 func (b *batch) send(f *flooder) (taken int, err error) {
 	for i := range b.frames {
 		b.frames[i].renew(f.random)
@@ -146,7 +146,7 @@ func (b *batch) send(f *flooder) (taken int, err error) {
 			taken += int(n)
 			next += int(n)
 		case errno == unix.ENOBUFS:
-			next++ // the device is full
+			next++ // the device's queue is full
 		case errno != unix.EINTR:
 			return taken, fmt.Errorf("sendmmsg: %w", errno)
 		}
@@ -154,7 +154,7 @@ func (b *batch) send(f *flooder) (taken int, err error) {
 	return taken, nil
 }
 
-// Frames that are changed where they lie are those that would be made anew: of a sound one the checksums are right, of a damaged one they are wrong.
+// A changed frame keeps the state of its checksums: correct in a valid frame, wrong in a damaged one.
 func TestBatchKeepsChecksums(t *testing.T) {
 	random := rand.New(rand.NewPCG(testenv.Seed(t), 2))
 	for name, ends := range map[string][2]netip.AddrPort{
@@ -187,18 +187,18 @@ func TestBatchKeepsChecksums(t *testing.T) {
 				}
 			}
 			if len(seen) < 990 {
-				t.Errorf("%s, protocol %d: 1000 frames are only %d different ones", name, protocol, len(seen))
+				t.Errorf("%s, protocol %d: 1000 frames with %d different contents only", name, protocol, len(seen))
 			}
 			bytes[len(bytes)-1]++
 			changed.renew(random)
 			if checkSums(bytes[frame.HeaderLength:]) == nil {
-				t.Errorf("%s, protocol %d: a damaged frame is sound", name, protocol)
+				t.Errorf("%s, protocol %d: a damaged frame has correct checksums", name, protocol)
 			}
 		}
 	}
 }
 
-// checkSums adds up the checksums of a packet without options.
+// checkSums verifies the checksums of a packet without options.
 func checkSums(p []byte) error {
 	var addresses, payload []byte
 	var protocol byte
@@ -215,7 +215,7 @@ func checkSums(p []byte) error {
 		pseudo = nil
 	}
 	if sum := frame.Checksum(pseudo, payload); sum != 0 {
-		return fmt.Errorf("the sum of what is in it is %#x", sum)
+		return fmt.Errorf("the payload's sum is %#x", sum)
 	}
 	return nil
 }

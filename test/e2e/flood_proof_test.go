@@ -17,13 +17,13 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// sight is what is seen of a flood on the node.
+// sight is the state of the node's tables and counters.
 type sight struct {
 	tables map[string]agentapi.Map
 	drops  map[string]uint64 // packets by reason
-	// left are packets that went out by the uplink, reached those that came to near.
+	// left counts packets sent by the uplink, reached those received by near.
 	left, reached uint64
-	// tooBig are packets that the node's own stack did not forward, since they were too big.
+	// tooBig counts packets that the node's kernel stack did not forward because they exceed the MTU.
 	tooBig uint64
 }
 
@@ -64,7 +64,7 @@ func linkStatistics(place testbed.Place, device string) (counted netlink.LinkSta
 	return counted, err
 }
 
-// tooBig reads how many packets the node's stack had to cut and might not, of both families.
+// tooBig reads how many packets, of both families, exceed the MTU in the node's kernel stack and must not be fragmented.
 func (f *floods) tooBig() (packets uint64, err error) {
 	err = f.node.place.Do(func() error {
 		for file, field := range map[string]string{"snmp": "Ip: FragFails", "snmp6": "Ip6FragFails"} {
@@ -83,7 +83,7 @@ func (f *floods) tooBig() (packets uint64, err error) {
 	return packets, err
 }
 
-// protocolCounter finds a counter in what /proc/net/snmp6 has, or, with the name of its line before it, /proc/net/snmp.
+// protocolCounter finds a counter in the text of /proc/net/snmp6, or of /proc/net/snmp after the name of its line.
 func protocolCounter(text, field string) (uint64, error) {
 	line, name, named := strings.Cut(field, " ")
 	var header []string
@@ -104,11 +104,11 @@ func protocolCounter(text, field string) (uint64, error) {
 	return 0, fmt.Errorf("no counter %s", field)
 }
 
-// proof says what is missing of a flood that has sent so many packets between two looks.
+// proof checks the effect of a flood of this many packets.
 type proof func(before, after sight, sent uint64) error
 
-// Parts of a flood or of a table, in hundredths. Some packets are still under way, and some kinds send only a part of theirs to other nodes. Of
-// what comes from outside to XDP, the ring of a veth takes not all.
+// Parts of a flood or of a table, in percent. Some packets are still in flight, and some kinds send only a part to
+// other nodes. The ring of a veth drops a part of the packets to XDP.
 const (
 	nearly = 90
 	most   = 75
@@ -117,38 +117,38 @@ const (
 	few    = 15
 )
 
-func counted(what string, before, after, sent uint64, part uint64) error {
+func counted(event string, before, after, sent uint64, part uint64) error {
 	if got, want := after-before, sent*part/100; got < want {
-		return fmt.Errorf("%d packets %s of %d that were sent, want at least %d", got, what, sent, want)
+		return fmt.Errorf("%d of %d packets %s, want at least %d", got, sent, event, want)
 	}
 	return nil
 }
 
-// leaves is a flood of which a part goes out to other machines. What is translated does so only once it has its entry.
+// leaves checks that a part of the flood leaves the node. A translated packet leaves only with its NAT entry.
 func leaves(part uint64) proof {
 	return func(before, after sight, sent uint64) error {
 		return counted("left the node", before.left, after.left, sent, part)
 	}
 }
 
-// reachesNear is a flood of which most reaches that pod.
+// reachesNear checks that most of the flood reaches the pod near.
 func reachesNear(before, after sight, sent uint64) error {
 	return counted("reached the pod", before.reached, after.reached, sent, most)
 }
 
-// tooBig is a flood of which the node's stack finds most too big.
+// tooBig checks that most of the flood exceeds the MTU in the node's kernel stack.
 func tooBig(before, after sight, sent uint64) error {
 	return counted("were too big", before.tooBig, after.tooBig, sent, most)
 }
 
-// dropped is a flood of which most is dropped for one reason.
+// dropped checks that most of the flood is dropped for a reason.
 func dropped(reason string) proof {
 	return func(before, after sight, sent uint64) error {
 		return counted("were dropped ("+reason+")", before.drops[reason], after.drops[reason], sent, most)
 	}
 }
 
-// filled is a flood that leaves at least so many entries in a table.
+// filled checks that a table has at least this many entries.
 func filled(table string, entries int) proof {
 	return func(_, after sight, _ uint64) error {
 		if got := after.tables[table].Entries; got < entries {
@@ -158,19 +158,20 @@ func filled(table string, entries int) proof {
 	}
 }
 
-// full is a flood that fills a part of a table.
+// full checks that a part of a table is used.
 func full(table string, part int) proof {
 	return func(before, after sight, sent uint64) error {
 		return filled(table, int(after.tables[table].MaxEntries)*part/100)(before, after, sent)
 	}
 }
 
-// fullSessions is a flood that fills the share of sessions, of both addresses of a pod, that have only begun: a quarter of a sixteenth of the table.
-func fullSessions(before, after sight, sent uint64) error {
+// fullConntrackShare checks that both addresses of a pod use their shares of new conntrack entries: a quarter of a
+// sixteenth of the table each.
+func fullConntrackShare(before, after sight, sent uint64) error {
 	return filled("ct_slots", 2*int(after.tables["conntrack"].MaxEntries)/16/4)(before, after, sent)
 }
 
-// expectShown waits a moment until a flood shows what it is to show.
+// expectShown waits a moment until all proofs succeed.
 func (f *floods) expectShown(t *testing.T, shows []proof, before sight, sent *atomic.Int64) {
 	t.Helper()
 	const moment = 3 * time.Second
@@ -187,13 +188,13 @@ func (f *floods) expectShown(t *testing.T, shows []proof, before sight, sent *at
 			return
 		}
 		if time.Since(began) > moment {
-			t.Errorf("the flood does not show: %v", err)
+			t.Errorf("the flood has too little effect: %v", err)
 			return
 		}
 	}
 }
 
-// notReceived is how many packets never came to a program since the lab is there: the ring of 256 frames that a device with XDP has was full, or, on the
+// notReceived counts packets that reached no program: the ring of 256 frames of a device with XDP was full, or, on the
 // whole machine, the backlog of a CPU (net.core.netdev_max_backlog).
 func (f *floods) notReceived(t *testing.T) (ring, backlog uint64) {
 	t.Helper()

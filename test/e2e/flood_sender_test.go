@@ -16,17 +16,17 @@ import (
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
-// floodCPU is where floods are sent, and so where the kernel takes their packets through the programs. Who must not suffer has the other CPU, as far as
-// the scheduler lets it: without that a test would be about who gets the processor, and not about tables.
+// floodCPU sends floods, and so also runs the programs for their packets. Victims run on the other CPU, so that the
+// tests measure tables, not the scheduler.
 const (
 	floodCPU  = 1
 	victimCPU = 0
 )
 
-// floodBatch is how many frames are sent by one system call.
+// floodBatch is the number of frames of a system call.
 const floodBatch = 64
 
-// flooder writes whole frames to a device, each of another flow, at a steady rate.
+// flooder sends frames on a device at a steady rate, each of another flow.
 type flooder struct {
 	name     string
 	place    testbed.Place
@@ -37,7 +37,7 @@ type flooder struct {
 	random    *rand.Rand
 }
 
-// newFlooder opens a socket on a device; frames go to the station with the address to.
+// newFlooder opens a socket on a device. The frames have the destination MAC address to.
 func newFlooder(of machine, device string, to net.HardwareAddr, seed uint64) (*flooder, error) {
 	f := &flooder{name: of.name, place: of.place, to: to, addresses: of.addresses, random: rand.New(rand.NewPCG(seed, 1))}
 	return f, of.place.Do(func() error {
@@ -52,20 +52,19 @@ func newFlooder(of machine, device string, to net.HardwareAddr, seed uint64) (*f
 		if err := unix.SetsockoptInt(f.fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
 			return err
 		}
-		return unix.Bind(f.fd, &unix.SockaddrLinklayer{Ifindex: link.Index}) // of no protocol: nothing is received
+		return unix.Bind(f.fd, &unix.SockaddrLinklayer{Ifindex: link.Index}) // no protocol: receives nothing
 	})
 }
 
 func (f *flooder) close() { _ = unix.Close(f.fd) }
 
-// packets makes a packet of a flood. What varies of it is changed where it lies for the packets that follow.
+// packets makes the first packet of a flood. The next packets differ in the varying fields.
 type packets struct {
 	first  func(f *flooder, family int) []byte
 	varies varying
 }
 
-// send floods until stop is closed, perSecond frames or as many as the processor can, and counts those that were sent. What the device does not take
-// is not counted.
+// send floods until stop is closed, at most perSecond frames a second, and counts the frames that the device accepts.
 func (f *flooder) send(perSecond int, stop <-chan struct{}, sent *atomic.Int64, kinds ...packets) error {
 	batches := f.batches(kinds)
 	return f.place.On(floodCPU).Do(func() error {
@@ -90,7 +89,8 @@ func (f *flooder) send(perSecond int, stop <-chan struct{}, sent *atomic.Int64, 
 	})
 }
 
-// batches prepares frames of all kinds, of both families. There are several batches, for kinds that have several destinations and take any of them.
+// batches prepares frames of all kinds and both families, in several batches, because some kinds choose among
+// destinations at random.
 func (f *flooder) batches(kinds []packets) (all []*batch) {
 	const several = 4
 	for range several {
@@ -106,10 +106,10 @@ func (f *flooder) batches(kinds []packets) (all []*batch) {
 	return all
 }
 
-// port is any that clients use.
+// port returns a random client port.
 func (f *flooder) port() uint16 { return uint16(1024 + f.random.IntN(1<<16-1024)) }
 
-// within is any address of a network of benchmarks' clients.
+// within returns a random address of a client network.
 func (f *flooder) within(family int) netip.Addr {
 	if family == 0 {
 		return netip.AddrFrom4([4]byte{198, 18, byte(f.random.Uint32()), byte(1 + f.random.IntN(254))})
@@ -126,7 +126,8 @@ func (f *flooder) udp(from, to netip.AddrPort, data []byte) []byte {
 	return frame.IP{Source: from.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_UDP, Payload: frame.UDP(from, to, data)}.Packet()
 }
 
-// damagedUDP is a datagram that the network carries and its receiver drops: so the server that it is for has no work with it.
+// damagedUDP is a datagram with a wrong checksum: the network forwards it and the receiver's kernel drops it, so the
+// server has no work with it.
 func (f *flooder) damagedUDP(from, to netip.AddrPort) []byte {
 	p := frame.UDP(from, to, []byte("?"))
 	p[len(p)-1]++
@@ -138,14 +139,14 @@ func (f *flooder) syn(from, to netip.AddrPort) []byte {
 	return frame.IP{Source: from.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_TCP, Payload: frame.TCP(from, to, s, nil)}.Packet()
 }
 
-// damagedSYN is the same for a SYN.
+// damagedSYN is a SYN with a wrong checksum.
 func (f *flooder) damagedSYN(from, to netip.AddrPort) []byte {
 	p := frame.TCP(from, to, frame.Segment{Flags: frame.SYN, Sequence: f.random.Uint32()}, nil)
 	p[len(p)-1]++ // the urgent pointer, which the checksum covers
 	return frame.IP{Source: from.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_TCP, Payload: p}.Packet()
 }
 
-// echo is an echo request, which the kernel of who gets it answers.
+// echo is an echo request.
 func (f *flooder) echo(to netip.Addr) []byte {
 	ip := frame.IP{Source: f.addresses[0], Destination: to, Protocol: unix.IPPROTO_ICMP}
 	kind := uint8(echoRequestIPv4)
@@ -156,7 +157,7 @@ func (f *flooder) echo(to netip.Addr) []byte {
 	return ip.Packet()
 }
 
-// flooding is a flood that is under way.
+// flooding is an active flood.
 type flooding struct {
 	stop  chan struct{}
 	ended sync.WaitGroup
@@ -172,7 +173,7 @@ func (f *flooder) start(perSecond int, kinds ...packets) *flooding {
 	return running
 }
 
-// finish ends the flood and gives how many packets it had, and how many that are each second.
+// finish ends the flood and returns its number of packets, and packets per second.
 func (r *flooding) finish() (sent, perSecond int, err error) {
 	close(r.stop)
 	r.ended.Wait()
@@ -180,25 +181,25 @@ func (r *flooding) finish() (sent, perSecond int, err error) {
 	return sent, int(float64(sent) / time.Since(r.began).Seconds()), r.err
 }
 
-// counter is what a victim has done.
+// counter counts the work of a victim.
 type counter struct {
 	done, repeated, failed atomic.Int64
 	mu                     sync.Mutex
 	errs                   []error
 }
 
-// fail notes a failure; the first ones are told of.
+// fail counts a failure and keeps the first few errors.
 func (c *counter) fail(err error) {
-	const told = 3
+	const kept = 3
 	c.failed.Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.errs) < told {
+	if len(c.errs) < kept {
 		c.errs = append(c.errs, err)
 	}
 }
 
-// take gives what there is to tell since the last time.
+// take returns the counters and resets them.
 func (c *counter) take() (done, repeated, failed int64, errs error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,18 +21,18 @@ import (
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
-// floodSize says how long floods last and how fast they are. The campaign's are those that the network is promised to bear.
+// floodSize is the length and rate of floods. The campaign uses the documented limits of the network.
 type floodSize struct {
 	each      time.Duration // of one kind
-	perSecond int           // packets, if the processor can
-	victims   int           // how often a second victims do each of their kinds of work, all together
+	perSecond int           // packets, if the CPU can
+	victims   int           // work items of each kind a second, of all victims together
 	flags     []string      // of the agent
 }
 
-// floodVariable is the environment variable that asks for floods of full size.
+// floodVariable is the environment variable that requests floods of full size.
 const floodVariable = "BEELINE_FLOODS"
 
-// floodSizeOf gives the size of this run. In CI tables are small instead of floods long, so that they are full all the same.
+// floodSizeOf returns the size for this run. In CI tables are small, so that short floods fill them.
 func floodSizeOf(t *testing.T) floodSize {
 	switch size := os.Getenv(floodVariable); size {
 	case "":
@@ -41,34 +41,34 @@ func floodSizeOf(t *testing.T) floodSize {
 	case "full":
 		return floodSize{each: time.Minute, perSecond: 100_000, victims: 1000}
 	default:
-		t.Fatalf("%s=%q: want full or nothing", floodVariable, size)
+		t.Fatalf("%s=%q: want full or empty", floodVariable, size)
 		return floodSize{}
 	}
 }
 
-// Services of the test, beside serviceOfFar, by their cluster IPs.
+// ClusterIPs of the test's other Services.
 var (
-	serviceOfSink    = []netip.Addr{netip.MustParseAddr("10.96.0.3"), netip.MustParseAddr("fd00:96::3")}
-	serviceOfNobody  = []netip.Addr{netip.MustParseAddr("10.96.0.4"), netip.MustParseAddr("fd00:96::4")}
-	narrowIPv4       = netip.MustParsePrefix("198.19.0.0/16")
-	narrowIPv6       = netip.MustParsePrefix("2001:2:0:1::/64")
-	floodNodePort    = uint16(30090)
-	floodNodePortOwn = uint16(30091)
+	serviceOfSink          = []netip.Addr{netip.MustParseAddr("10.96.0.3"), netip.MustParseAddr("fd00:96::3")}
+	serviceWithoutBackends = []netip.Addr{netip.MustParseAddr("10.96.0.4"), netip.MustParseAddr("fd00:96::4")}
+	narrowIPv4             = netip.MustParsePrefix("198.19.0.0/16")
+	narrowIPv6             = netip.MustParsePrefix("2001:2:0:1::/64")
+	floodNodePort          = uint16(30090)
+	floodNodePortOwn       = uint16(30091)
 )
 
-// narrowMTU is that of the path to the narrow networks.
+// narrowMTU is the MTU of the path to the narrow networks.
 const narrowMTU = 1280
 
-// floods is a service lab in which one pod floods while others work.
+// floods is a service lab in which one pod floods while others work as victims.
 type floods struct {
 	*serviceLab
 	size floodSize
 	seed uint64
-	// events is how often it was asked whether flows tell of a victim's drop.
+	// events counts calls of expectEvent.
 	events uint16
-	// mallory floods, caged does so too and may send nothing at all; near and other work. What near is answered it gets only since it has asked: nobody but
-	// mallory may send to it. No policy lets anybody reach closed, which is here, and
-	// sink, which is on the other node.
+	// mallory floods; caged floods and is denied all egress. near and other are victims. near is allowed ingress from
+	// mallory only, so replies reach it by its conntrack entries. closed, on here, and sink, on the other node, are
+	// denied all ingress.
 	mallory, caged, near, other, closed, sink machine
 }
 
@@ -97,24 +97,24 @@ func newFloods(t *testing.T) *floods {
 	f.writeManifest("far.yaml", nodePorts(serviceYAML("far", serviceOfFar, "  type: NodePort", f.far), floodNodePort))
 	f.writeManifest("own.yaml", nodePorts(serviceYAML("own", serviceOfNear, "  type: NodePort", f.pod), floodNodePortOwn))
 	f.writeManifest("sink.yaml", serviceYAML("sink", serviceOfSink, "", f.sink))
-	f.writeManifest("nobody.yaml", serviceYAML("nobody", serviceOfNobody, ""))
+	f.writeManifest("empty.yaml", serviceYAML("empty", serviceWithoutBackends, ""))
 	for _, e := range []machine{f.far, f.pod, f.outside} {
 		serveVictims(t, e, backendPort)
 		serveVictims(t, e, otherPort)
 		serveSlowly(t, e, slowPort)
 	}
 	f.routeToExternal()
-	f.waitInForce()
+	f.waitActive()
 	return f
 }
 
-// nodePorts gives the ports of a Service a port of nodes.
+// nodePorts adds a nodePort to the ports of a Service.
 func nodePorts(service []byte, port uint16) []byte {
 	return bytes.ReplaceAll(service, fmt.Appendf(nil, "port: %d, protocol", servicePort), fmt.Appendf(nil, "port: %d, nodePort: %d, protocol", servicePort, port))
 }
 
-// routeToExternal leads the networks of clients to the external network, where all their addresses are, but some of them to a device of here with a small MTU, behind
-// which nobody is.
+// routeToExternal routes the client networks to the external machine, which has all their addresses. Two narrow networks
+// go to a device of here with a small MTU and no peer.
 func (f *floods) routeToExternal() {
 	f.t.Helper()
 	narrow := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "narrow", MTU: narrowMTU}, PeerName: "narrow-end"}
@@ -134,7 +134,7 @@ func (f *floods) routeToExternal() {
 			if err != nil {
 				return err
 			}
-			const local = 255 // the routing table of what is the node's own
+			const local = 255 // the routing table of local addresses
 			return h.RouteAdd(&netlink.Route{Dst: testbed.IPNet(network), LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Table: local})
 		}), f.node.place.Netlink(func(h *netlink.Handle) error {
 			own := []netip.Prefix{narrowIPv4, narrowIPv6}[i]
@@ -147,8 +147,8 @@ func (f *floods) routeToExternal() {
 	}
 }
 
-// waitInForce waits until Services lead somewhere and policies hold.
-func (f *floods) waitInForce() {
+// waitActive waits until Services have backends and policies are enforced.
+func (f *floods) waitActive() {
 	f.t.Helper()
 	for i, service := range serviceOfFar {
 		for _, to := range []netip.AddrPort{
@@ -159,18 +159,18 @@ func (f *floods) waitInForce() {
 		to := netip.AddrPortFrom(f.far.addresses[i], backendPort)
 		eventually(f.t, func() error {
 			if dials(f.caged.place, to) == nil {
-				return errors.New("a pod sends that may send nothing")
+				return errors.New("a pod without allowed egress can send")
 			}
 			return dials(f.other.place, to)
 		})
 		probe := &victim{name: "other"}
 		eventually(f.t, func() error {
-			return f.other.place.Do(func() error { return isRefused(probe, netip.AddrPortFrom(serviceOfNobody[i], servicePort)) })
+			return f.other.place.Do(func() error { return isRefused(probe, netip.AddrPortFrom(serviceWithoutBackends[i], servicePort)) })
 		})
 	}
 }
 
-// at gives the same port of some addresses.
+// at returns the same port of some addresses.
 func at(port uint16, all ...netip.Addr) (ends []netip.AddrPort) {
 	for _, a := range all {
 		ends = append(ends, netip.AddrPortFrom(a, port))
@@ -178,10 +178,10 @@ func at(port uint16, all ...netip.Addr) (ends []netip.AddrPort) {
 	return ends
 }
 
-// victims are the pods and the processes of the node where others flood; clients are those outside whom its ports serve.
+// victims are the pods and processes of the node that is flooded, with clients also the external clients of its ports.
 func (f *floods) victims(clients bool) *victims {
-	// Pods are asked at another port than their Service asks them: who has just asked the Service from a port gets no answer at that port from its
-	// backend as such.
+	// Direct requests use another port than the Service's backend port: a client port that is connected to the Service
+	// gets no direct reply from the backend.
 	direct := append(at(otherPort, f.far.addresses...), at(backendPort, f.outside.addresses...)...)
 	services := append(at(servicePort, serviceOfFar...), direct...)
 	slow := at(slowPort, slices.Concat(f.far.addresses, f.outside.addresses)...)
@@ -198,19 +198,19 @@ func (f *floods) victims(clients bool) *victims {
 			v.all = append(v.all, &victim{name: name + " of " + e.name, place: e.place, targets: targets[e.name], work: work, every: every})
 		}
 	}
-	const seldom = 100 * time.Millisecond
+	const rarely = 100 * time.Millisecond
 	v.all = append(v.all,
-		&victim{name: "large queries of near", place: f.near.place, targets: services, work: queries, size: 4000, every: seldom}, // in fragments
-		&victim{name: "slow pieces of other", place: f.other.place, targets: at(backendPort, f.outside.addresses...), work: f.sendsPieces(), every: seldom},
-		&victim{name: "pings of other", place: f.other.place, targets: at(0, f.outside.addresses...), work: pings, every: seldom},
-		&victim{name: "slow queries of near", place: f.near.place, targets: slow, work: waits, every: seldom},
-		&victim{name: "slow queries of other", place: f.other.place, targets: slow, work: waits, every: seldom},
-		&victim{name: "refusals of near", place: f.near.place, targets: at(servicePort, serviceOfNobody...), work: isRefused, every: seldom},
-		&victim{name: "MTUs of other", place: f.other.place, targets: f.narrow(), work: learnsMTU, every: seldom})
+		&victim{name: "large queries of near", place: f.near.place, targets: services, work: queries, size: 4000, every: rarely}, // in fragments
+		&victim{name: "slow pieces of other", place: f.other.place, targets: at(backendPort, f.outside.addresses...), work: f.sendsPieces(), every: rarely},
+		&victim{name: "pings of other", place: f.other.place, targets: at(0, f.outside.addresses...), work: pings, every: rarely},
+		&victim{name: "slow queries of near", place: f.near.place, targets: slow, work: waits, every: rarely},
+		&victim{name: "slow queries of other", place: f.other.place, targets: slow, work: waits, every: rarely},
+		&victim{name: "refusals of near", place: f.near.place, targets: at(servicePort, serviceWithoutBackends...), work: isRefused, every: rarely},
+		&victim{name: "MTUs of other", place: f.other.place, targets: f.narrow(), work: learnsMTU, every: rarely})
 	return v
 }
 
-// narrow gives so many addresses behind the narrow path that none comes twice.
+// narrow returns so many addresses of the narrow networks that none is used twice.
 func (f *floods) narrow() (all []netip.AddrPort) {
 	const enough = 1 << 14
 	a, b := narrowIPv4.Addr().Next(), narrowIPv6.Addr().Next() // the node's own
@@ -221,7 +221,7 @@ func (f *floods) narrow() (all []netip.AddrPort) {
 	return all
 }
 
-// flood is one kind, and what is seen of it where it reaches the table that it is for.
+// flood is one kind of flood, with proofs that it reaches its table.
 type flood struct {
 	name    string
 	from    *flooder
@@ -247,16 +247,16 @@ func (f *floods) kinds() []flood {
 	anyPort := func(to []netip.Addr) func(*flooder, int) netip.AddrPort {
 		return func(of *flooder, family int) netip.AddrPort { return netip.AddrPortFrom(to[family], of.port()) }
 	}
-	world := func(of *flooder, family int) netip.AddrPort { return netip.AddrPortFrom(of.within(family), of.port()) }
+	external := func(of *flooder, family int) netip.AddrPort { return netip.AddrPortFrom(of.within(family), of.port()) }
 	return []flood{
 		{"TCP SYN to a Service", mallory, syn(fixed(servicePort, serviceOfSink), 0), []proof{leaves(most), full("nat_pending", nearly)}},
-		{"TCP SYN to a pod", mallory, syn(anyPort(f.near.addresses), destinationPort), []proof{reachesNear, fullSessions}},
-		{"TCP SYN to the external network", mallory, syn(world, destinationPort|destinationHost), []proof{leaves(most), full("nat_pending", nearly)}},
-		// One server can be talked to from 25,536 ports of each family.
+		{"TCP SYN to a pod", mallory, syn(anyPort(f.near.addresses), destinationPort), []proof{reachesNear, fullConntrackShare}},
+		{"TCP SYN to the external network", mallory, syn(external, destinationPort|destinationHost), []proof{leaves(most), full("nat_pending", nearly)}},
+		// The node has 25,536 ports of each family towards one server.
 		{"TCP SYN to the one external server", mallory, packets{func(of *flooder, family int) []byte {
 			return of.damagedSYN(from(of, family), netip.AddrPortFrom(f.outside.addresses[family], backendPort))
 		}, sourcePort | sequence}, []proof{leaves(most), full("nat_pending", most)}},
-		{"UDP to the external network", mallory, udp(world, destinationPort|destinationHost), []proof{leaves(most), full("nat_pending", nearly)}},
+		{"UDP to the external network", mallory, udp(external, destinationPort|destinationHost), []proof{leaves(most), full("nat_pending", nearly)}},
 		{"UDP to the one external server", mallory, packets{func(of *flooder, family int) []byte {
 			return of.damagedUDP(from(of, family), netip.AddrPortFrom(f.outside.addresses[family], backendPort))
 		}, sourcePort}, []proof{leaves(most), full("nat_pending", nearly)}},
@@ -264,14 +264,15 @@ func (f *floods) kinds() []flood {
 		{"UDP to a NodePort", mallory, packets{func(of *flooder, family int) []byte {
 			return of.damagedUDP(from(of, family), netip.AddrPortFrom(f.node.addresses[family], floodNodePort))
 		}, sourcePort}, []proof{leaves(most), full("nat_pending", nearly)}},
-		{"UDP under policies", mallory, udp(anyPort(f.near.addresses), destinationPort), []proof{reachesNear, fullSessions}},
+		{"UDP under policies", mallory, udp(anyPort(f.near.addresses), destinationPort), []proof{reachesNear, fullConntrackShare}},
 		{"UDP that policies drop", mallory, udp(anyPort(f.closed.addresses), destinationPort), []proof{dropped("ingress_policy")}},
 		{"TCP SYN of a pod that may send nothing", caged, packets{func(of *flooder, family int) []byte {
-			to := [...]netip.AddrPort{netip.AddrPortFrom(serviceOfFar[family], servicePort), world(of, family)}
+			to := [...]netip.AddrPort{netip.AddrPortFrom(serviceOfFar[family], servicePort), external(of, family)}
 			return of.syn(from(of, family), to[of.random.IntN(len(to))])
 		}, sourcePort | sequence}, []proof{dropped("egress_policy")}},
 		{"fragments", mallory, packets{func(of *flooder, family int) []byte {
-			// Nowhere where victims ask: a kernel has so much memory for packets of which pieces are missing (ipfrag_high_thresh), whoever sent them.
+			// Not to the targets of victims: the kernel limits the memory for incomplete packets of all senders
+			// (ipfrag_high_thresh).
 			narrow := [...]netip.Addr{narrowIPv4.Addr(), narrowIPv6.Addr()}
 			to := [...]netip.AddrPort{
 				netip.AddrPortFrom(f.sink.addresses[family], closedPort), netip.AddrPortFrom(serviceOfSink[family], servicePort),
@@ -287,7 +288,7 @@ func (f *floods) kinds() []flood {
 		{"ICMP echo to the one external server", mallory, packets{func(of *flooder, family int) []byte {
 			return of.echo(f.outside.addresses[family])
 		}, identifier}, []proof{leaves(most)}},
-		{"what is refused", mallory, udp(fixed(servicePort, serviceOfNobody), 0), []proof{dropped("icmp_ratelimited")}},
+		{"what is refused", mallory, udp(fixed(servicePort, serviceWithoutBackends), 0), []proof{dropped("icmp_ratelimited")}},
 		{"what is too big", mallory, packets{func(of *flooder, family int) []byte {
 			to := [...]netip.Prefix{narrowIPv4, narrowIPv6}
 			ip := frame.IP{Source: of.addresses[family], Destination: to[family].Addr().Next().Next(), Protocol: unix.IPPROTO_UDP, Whole: true}
@@ -297,7 +298,7 @@ func (f *floods) kinds() []flood {
 	}
 }
 
-// outsideKinds are the floods of somebody outside, whose packets have many sources.
+// outsideKinds are the floods of the external machine, whose packets have many sources.
 func (f *floods) outsideKinds(acceleration string) []flood {
 	var to net.HardwareAddr
 	if err := f.node.place.Do(func() error {
@@ -315,20 +316,20 @@ func (f *floods) outsideKinds(acceleration string) []flood {
 		ports := [...]uint16{floodNodePort, floodNodePortOwn}
 		return netip.AddrPortFrom(f.node.addresses[family], ports[of.random.IntN(len(ports))])
 	}
-	goesOn := uint64(some)
+	forwarded := uint64(some)
 	if acceleration == "xdp" {
-		goesOn = few // the ring of a veth takes not all
+		forwarded = few // the ring of a veth drops the rest
 	}
 	return []flood{
 		{"TCP SYN to a NodePort, " + acceleration, outside, packets{func(of *flooder, family int) []byte {
 			return of.damagedSYN(from(of, family), nodePort(of, family))
-		}, sourceHost | sourcePort | sequence}, []proof{leaves(goesOn), full("nat_pending", nearly)}},
+		}, sourceHost | sourcePort | sequence}, []proof{leaves(forwarded), full("nat_pending", nearly)}},
 		{"UDP to a NodePort, " + acceleration, outside, packets{func(of *flooder, family int) []byte {
 			return of.damagedUDP(from(of, family), nodePort(of, family))
-		}, sourceHost | sourcePort}, []proof{leaves(goesOn), full("nat_pending", nearly)}},
+		}, sourceHost | sourcePort}, []proof{leaves(forwarded), full("nat_pending", nearly)}},
 		{"UDP of one client to a NodePort, " + acceleration, outside, packets{func(of *flooder, family int) []byte {
 			return of.damagedUDP(netip.AddrPortFrom(of.addresses[family], of.port()), nodePort(of, family))
-		}, sourcePort}, []proof{leaves(goesOn), full("nat_pending", nearly)}},
+		}, sourcePort}, []proof{leaves(forwarded), full("nat_pending", nearly)}},
 		{"TCP SYN to a pod, " + acceleration, outside, packets{func(of *flooder, family int) []byte {
 			return of.damagedSYN(from(of, family), netip.AddrPortFrom(f.near.addresses[family], of.port()))
 		}, sourceHost | sourcePort | destinationPort | sequence}, []proof{dropped("ingress_policy")}},
@@ -340,7 +341,7 @@ func (f *floods) outsideKinds(acceleration string) []flood {
 	}
 }
 
-// podFlooder opens a flooder in a pod of here. It ends with the test.
+// podFlooder opens a flooder in a pod of here, until the test ends.
 func (f *floods) podFlooder(of machine) *flooder {
 	f.t.Helper()
 	var to net.HardwareAddr
@@ -368,8 +369,8 @@ func (f *floods) flooder(of machine, device string, to net.HardwareAddr) *floode
 	return made
 }
 
-// run has a kind of flood, or none, for a while, until each victim has done something meanwhile. It expects that victims have had an answer to
-// everything, and that the flood came where it is to come.
+// run floods with one kind, or none, until each victim has worked meanwhile. It expects that all work of the victims
+// succeeded, and that the flood reached its table.
 func (f *floods) run(t *testing.T, v *victims, kind flood, more ...packets) {
 	v.take()
 	if kind.from == nil {
@@ -382,20 +383,20 @@ func (f *floods) run(t *testing.T, v *victims, kind flood, more ...packets) {
 	if done == 0 {
 		t.Error("the victims did nothing")
 	}
-	t.Logf("victims did %d pieces of work and repeated %d queries", done, repeated)
+	t.Logf("victims did %d work items and repeated %d queries", done, repeated)
 }
 
 func (f *floods) flood(t *testing.T, v *victims, kind flood, more ...packets) {
 	before := f.look(t)
 	ring, backlog := f.notReceived(t)
 	running := kind.from.start(f.size.perSecond, append([]packets{kind.packets}, more...)...)
-	defer func() { // also when the test ends here: nothing goes on sending
+	defer func() { // also when the test fails here
 		sent, rate, err := running.finish()
 		if err != nil {
 			t.Error(err)
 		}
 		ringAfter, backlogAfter := f.notReceived(t)
-		t.Logf("%d packets, %d each second; %d found a full ring and %d a full backlog", sent, rate, ringAfter-ring, backlogAfter-backlog)
+		t.Logf("%d packets, %d a second; %d dropped by a full ring and %d by a full backlog", sent, rate, ringAfter-ring, backlogAfter-backlog)
 	}()
 	time.Sleep(f.size.each)
 	f.expectShown(t, kind.shows, before, &running.sent)
@@ -403,7 +404,7 @@ func (f *floods) flood(t *testing.T, v *victims, kind flood, more ...packets) {
 	v.waitDone()
 }
 
-// expectEvent has a victim send what policies drop, and expects that flows tell of it.
+// expectEvent has a victim send a packet that policies drop, and expects its flow event.
 func (f *floods) expectEvent(t *testing.T) {
 	f.events++
 	to := netip.AddrPortFrom(f.closed.addresses[0], 20000+f.events)
@@ -416,11 +417,11 @@ func (f *floods) expectEvent(t *testing.T) {
 		if slices.ContainsFunc(list.Flows, func(e agentapi.Flow) bool { return e.Destination.Port == to.Port() && e.Reason != "" }) {
 			return nil
 		}
-		return fmt.Errorf("no flow tells that a packet to %s was dropped", to)
+		return fmt.Errorf("no flow event of the dropped packet to %s", to)
 	})
 }
 
-// One pod floods whatever it can: the others of its node, and the node, lose no answer, no connection and no query.
+// One pod floods in all ways: the other pods of its node and the node lose no request, no connection and no query.
 func TestFloodsOfPods(t *testing.T) {
 	f := newFloods(t)
 	v := f.victims(false)
@@ -442,14 +443,14 @@ func TestFloodsOfPods(t *testing.T) {
 	})
 }
 
-// Somebody outside floods ports of a node: pods, the node and other clients of the ports lose nothing.
+// An external machine floods ports of a node: pods, the node and other clients of the ports lose nothing.
 func TestFloodsFromOutside(t *testing.T) {
 	f := newFloods(t)
 	f.carryXDP()
 	for _, acceleration := range []string{"xdp", "tc"} {
 		f.restart(f.here, current(t), slices.Concat(f.size.flags, []string{"--services=ebpf", "--nodeport-acceleration=" + acceleration})...)
 		f.waitReady(f.here)
-		f.waitInForce()
+		f.waitActive()
 		if got := f.acceleration(); got != acceleration {
 			t.Fatalf("NodePorts are forwarded at %s, want %s", got, acceleration)
 		}
@@ -464,8 +465,8 @@ func TestFloodsFromOutside(t *testing.T) {
 	}
 }
 
-// carryXDP has the lab's wire carry what XDP sends on: devices finish checksums, as between machines, instead of leaving them to a card; and the
-// switch takes what comes from the node's XDP (packetgen.PassOnWire says why it would not).
+// carryXDP makes the lab's link carry packets that XDP forwards: devices compute checksums, as between machines, and
+// the switch accepts the packets of the node's XDP (see packetgen.PassOnWire).
 func (f *floods) carryXDP() {
 	f.t.Helper()
 	for _, n := range f.nodes {
@@ -480,7 +481,7 @@ func (f *floods) carryXDP() {
 	f.t.Cleanup(func() { pass.Close() })
 }
 
-// acceleration is by what the ports of here are forwarded.
+// acceleration returns the active NodePort acceleration of here.
 func (f *floods) acceleration() string {
 	f.t.Helper()
 	for _, c := range f.status(f.here).Choices {

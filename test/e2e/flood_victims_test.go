@@ -18,14 +18,15 @@ import (
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
-// What a victim's work may take. A connection's first packet is sent again after 1, 3 and 7 s; a query is repeated by who asks, as resolvers do.
+// Timeouts of a victim's work. The kernel sends a SYN again after 1, 3 and 7 s; the victim repeats a query, as resolvers
+// do.
 const (
 	victimPatience = 20 * time.Second
 	queryPatience  = time.Second
 	queryTries     = 5
 )
 
-// victim is somebody who works while others flood: it takes its targets in turn, of both families, and does the same with each.
+// victim works while others flood: it takes its targets of both families in turn, and does the same work with each.
 type victim struct {
 	name    string
 	place   testbed.Place
@@ -37,7 +38,7 @@ type victim struct {
 	counter
 }
 
-// victims are all of them.
+// victims are all victims of a test.
 type victims struct {
 	all   []*victim
 	stop  chan struct{}
@@ -60,16 +61,16 @@ func (v *victims) finish() {
 	v.ended.Wait()
 }
 
-// take begins to count anew.
+// take resets the counters.
 func (v *victims) take() {
 	for _, each := range v.all {
 		_, _, _, _ = each.take()
 	}
 }
 
-// waitDone waits until each has done, or failed to do, something that it has begun from now on: who has to repeat itself is busy for seconds.
+// waitDone waits until each victim has finished work that it began after the call. Repeated queries take seconds.
 func (v *victims) waitDone() {
-	const begun = 2 // the first of them may have begun before
+	const begun = 2 // the first may have begun before the call
 	began, before := time.Now(), map[*victim]int64{}
 	for _, each := range v.all {
 		before[each] = each.done.Load() + each.failed.Load()
@@ -81,7 +82,7 @@ func (v *victims) waitDone() {
 	}
 }
 
-// expect fails the test if something has failed, and gives how much has not.
+// expect fails the test if work has failed. It returns how much succeeded and how many queries were repeated.
 func (v *victims) expect(t *testing.T) (done, repeated int64) {
 	t.Helper()
 	for _, each := range v.all {
@@ -89,13 +90,13 @@ func (v *victims) expect(t *testing.T) (done, repeated int64) {
 		done += n
 		repeated += again
 		if failed > 0 {
-			t.Errorf("%s: %d failed and %d did not: %v", each.name, failed, n, errs)
+			t.Errorf("%s: %d failed, %d succeeded: %v", each.name, failed, n, errs)
 		}
 	}
 	return done, repeated
 }
 
-// run works until it is stopped, at its rate unless the processor or an answer keeps it from that.
+// run works until it is stopped, at its rate or slower.
 func (v *victim) run(stop <-chan struct{}) {
 	defer func() {
 		for _, c := range v.open {
@@ -110,7 +111,7 @@ func (v *victim) run(stop <-chan struct{}) {
 		case <-time.After(time.Until(next)):
 		}
 		if next = next.Add(v.every); time.Until(next) < -time.Second {
-			next = time.Now() // what was missed is not made up for
+			next = time.Now() // skips missed work
 		}
 		to := v.targets[n%len(v.targets)]
 		if err := v.work(v, to); err != nil {
@@ -121,7 +122,7 @@ func (v *victim) run(stop <-chan struct{}) {
 	}
 }
 
-// asksOften is a request over a connection that stays open.
+// asksOften sends a request over a connection that stays open.
 func asksOften(v *victim, to netip.AddrPort) error {
 	conn := v.open[to]
 	if conn == nil {
@@ -142,18 +143,18 @@ func asksOften(v *victim, to netip.AddrPort) error {
 	return nil
 }
 
-// connects is a request over a connection of its own.
+// connects sends a request over a connection of its own.
 func connects(v *victim, to netip.AddrPort) error {
 	conn, err := net.DialTimeout("tcp", to.String(), victimPatience)
 	if err != nil {
 		return err
 	}
 	err = exchange(conn, v.size, victimPatience)
-	_ = conn.(*net.TCPConn).SetLinger(0) // so that no port waits for a minute
+	_ = conn.(*net.TCPConn).SetLinger(0) // no TIME_WAIT
 	return errors.Join(err, conn.Close())
 }
 
-// queries is a datagram from a port of its own, and its answer.
+// queries sends a datagram from a port of its own and waits for the reply.
 func queries(v *victim, to netip.AddrPort) error {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
@@ -170,8 +171,8 @@ func queries(v *victim, to netip.AddrPort) error {
 	return err
 }
 
-// sendsPieces gives work of a pod that asks in two pieces with a pause between them, so long that a flood of first pieces has filled by then whatever
-// it can.
+// sendsPieces returns work that sends a query in two fragments. The pause between them is long enough for a flood of
+// first fragments to fill the table.
 func (f *floods) sendsPieces() func(v *victim, to netip.AddrPort) error {
 	const pause = 50 * time.Millisecond
 	from := f.podFlooder(f.other)
@@ -206,7 +207,7 @@ func (f *floods) sendsPieces() func(v *victim, to netip.AddrPort) error {
 	}
 }
 
-// waits sends queries that are answered late: what the node remembers of them, it has to remember that long.
+// waits sends queries with late replies: the node must keep their entries that long.
 func waits(v *victim, to netip.AddrPort) (err error) {
 	for range queryTries {
 		if err = waitTogether(to); err == nil || !isTimeout(err) {
@@ -217,7 +218,7 @@ func waits(v *victim, to netip.AddrPort) (err error) {
 	return err
 }
 
-// waitTogether sends a few such queries and expects all answers.
+// waitTogether sends a few such queries and expects all replies.
 func waitTogether(to netip.AddrPort) error {
 	const together = 4
 	var conns []net.Conn
@@ -260,7 +261,7 @@ func pings(v *victim, to netip.AddrPort) error {
 	defer socket.Close()
 	number := externalSequence.Add(1)
 	data := binary.BigEndian.AppendUint32(nil, number)
-	message := frame.ICMP(netip.IPv4Unspecified(), netip.IPv4Unspecified(), kind, 0, number<<16, data) // of ICMPv6 the kernel makes the sum
+	message := frame.ICMP(netip.IPv4Unspecified(), netip.IPv4Unspecified(), kind, 0, number<<16, data) // the kernel computes the ICMPv6 checksum
 	for range queryTries {
 		if _, err = socket.WriteTo(message, &net.IPAddr{IP: to.Addr().AsSlice()}); err != nil {
 			return err
@@ -276,18 +277,18 @@ func pings(v *victim, to netip.AddrPort) error {
 	return err
 }
 
-// isRefused asks where a Service has no backends: what it is answered is an ICMP error, of which each pod has so many each second.
+// isRefused sends a query to a Service without backends and expects an ICMP error; these are rate-limited per pod.
 func isRefused(v *victim, to netip.AddrPort) error {
 	switch err := queries(v, to); {
 	case err == nil:
-		return errors.New("got an answer, want a refusal")
+		return errors.New("got a reply, want ECONNREFUSED")
 	case !errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("want a refusal: %w", err)
+		return fmt.Errorf("want ECONNREFUSED: %w", err)
 	}
 	return nil
 }
 
-// learnsMTU sends what does not fit the path and waits for its kernel to be told.
+// learnsMTU sends a packet that exceeds the path MTU, and waits until its kernel knows the MTU.
 func learnsMTU(v *victim, to netip.AddrPort) error {
 	probe := &pathProbe{ipv4: to.Addr().Is4()}
 	var err error
@@ -303,7 +304,7 @@ func learnsMTU(v *victim, to netip.AddrPort) error {
 		if err != nil {
 			return err
 		}
-		_, _ = probe.Write(make([]byte, probe.payload(mtu))) // an error says that its kernel was told already
+		_, _ = probe.Write(make([]byte, probe.payload(mtu))) // an error if the kernel knows the MTU already
 		for began := time.Now(); time.Since(began) < queryPatience; time.Sleep(time.Millisecond) {
 			if mtu, err = probe.mtu(); err != nil || mtu == narrowMTU {
 				return err
@@ -311,7 +312,7 @@ func learnsMTU(v *victim, to netip.AddrPort) error {
 		}
 		v.repeated.Add(1)
 	}
-	return errors.New("nobody says that packets are too big")
+	return errors.New("no ICMP error about packets that exceed the MTU")
 }
 
 func isTimeout(err error) bool {
@@ -319,7 +320,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// exchange sends something and expects it back.
+// exchange sends a message and expects it back.
 func exchange(conn net.Conn, size int, limit time.Duration) error {
 	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
@@ -337,7 +338,7 @@ func exchange(conn net.Conn, size int, limit time.Duration) error {
 	return nil
 }
 
-// serveVictims answers at a port of an end, TCP and UDP.
+// serveVictims runs TCP and UDP echo servers.
 func serveVictims(t *testing.T, at machine, port uint16) {
 	t.Helper()
 	for _, a := range at.addresses {
@@ -351,20 +352,20 @@ func serveVictims(t *testing.T, at machine, port uint16) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { socket.Close() })
-		if err := makeRoom(socket.(*net.UDPConn)); err != nil {
+		if err := growReceiveBuffer(socket.(*net.UDPConn)); err != nil {
 			t.Fatal(err)
 		}
 		go echoPackets(socket)
 	}
 }
 
-// Where slow servers answer, and after what time.
+// Port and delay of slow servers.
 const (
 	slowPort   = 8082
 	slowAnswer = 400 * time.Millisecond
 )
 
-// serveSlowly answers datagrams late.
+// serveSlowly replies to datagrams after slowAnswer.
 func serveSlowly(t *testing.T, at machine, port uint16) {
 	t.Helper()
 	for _, a := range at.addresses {

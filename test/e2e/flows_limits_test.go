@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Of a sample of connections some are told of from first to last and the others not at all, and all come about.
+// With --flows-sample all events of a sampled connection are reported, and none of others. All connections succeed.
 func TestFlowsSample(t *testing.T) {
 	const connections = 60
 	g := newPolicyLab(t, "--flows-sample=3")
@@ -25,35 +25,35 @@ func TestFlowsSample(t *testing.T) {
 		}
 	}
 	eventually(t, func() error {
-		told := map[uint16]struct {
+		reported := map[uint16]struct {
 			first  int
 			closed bool
 		}{}
 		for _, f := range g.flows("--from", "default/near", "--to", to.Addr().String(), "--verdict", "allowed", "--last", "0").Flows {
-			of := told[f.Source.Port]
+			of := reported[f.Source.Port]
 			if f.First {
 				of.first++
 			}
 			of.closed = of.closed || f.Event == agentapi.FlowEventClosed
-			told[f.Source.Port] = of
+			reported[f.Source.Port] = of
 		}
-		if len(told) == 0 || len(told) >= connections {
-			return fmt.Errorf("%d of %d connections are told of", len(told), connections)
+		if len(reported) == 0 || len(reported) >= connections {
+			return fmt.Errorf("%d of %d connections are reported", len(reported), connections)
 		}
-		for port, of := range told {
+		for port, of := range reported {
 			if of.first != 1 || !of.closed {
-				return fmt.Errorf("of the connection from port %d there are %d first events, and it is closed: %t", port, of.first, of.closed)
+				return fmt.Errorf("the connection from port %d has %d first events, closed: %t", port, of.first, of.closed)
 			}
 		}
 		return nil
 	})
 	if list := g.flows("--last", "1"); len(list.Losses) > 0 {
-		t.Errorf("what nobody has asked for is counted as lost: %+v", list.Losses)
+		t.Errorf("connections outside the sample count as lost: %+v", list.Losses)
 	}
 }
 
-// More drops a second than are to be told of are counted, and the command and the metrics say how many there were; nothing of them passes,
-// and what is allowed does.
+// Drops beyond --flows-rate are counted, in the command's output and in metrics. None of these packets passes, and
+// allowed ones do.
 func TestFlowsRate(t *testing.T) {
 	const kinds = 200
 	g := newPolicyLab(t, "--flows-rate=1")
@@ -73,7 +73,7 @@ func TestFlowsRate(t *testing.T) {
 		}
 		return events
 	}
-	told := func() (packets uint64) {
+	reported := func() (packets uint64) {
 		for _, f := range g.flows("--from", "default/far", "--to", "default/pod", "--protocol", "udp", "--reason", "ingress_policy", "--last", "0").Flows {
 			packets += f.Packets
 		}
@@ -84,32 +84,32 @@ func TestFlowsRate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := dialsWithin(g.far.place, to, patience); err != nil {
-		t.Errorf("what is allowed: %v", err)
+		t.Errorf("an allowed connection: %v", err)
 	}
 	eventually(t, func() error {
-		if told, lost := told(), limited()-limitedBefore; told >= kinds || told+lost < kinds {
-			return fmt.Errorf("of %d drops %d are told of and %d counted", kinds, told, lost)
+		if reported, lost := reported(), limited()-limitedBefore; reported >= kinds || reported+lost < kinds {
+			return fmt.Errorf("of %d drops %d are reported and %d counted", kinds, reported, lost)
 		}
 		return nil
 	})
 	if dropped := g.dropped("ingress_policy") - droppedBefore; dropped < kinds {
 		t.Errorf("%d packets are dropped, want at least %d", dropped, kinds)
 	}
-	eventually(t, func() error { // when there are no more than that
+	eventually(t, func() error { // at a lower rate
 		if err := datagramsFromPorts(g.far.place, to, 1); err != nil {
 			t.Fatal(err)
 		}
-		if told() == 0 {
-			return errors.New("no drop is told of")
+		if reported() == 0 {
+			return errors.New("no drop is reported")
 		}
 		return nil
 	})
 	if n := heard.count.Load(); n > 0 {
-		t.Errorf("%d datagrams are heard that no policy allows", n)
+		t.Errorf("%d datagrams arrive that no policy allows", n)
 	}
 	text := g.command(g.nodes[0], "flows", "--last", "1")
-	if !strings.Contains(text, "Not told: ") || !strings.Contains(text, "events (dropped) because more drops a second than --flows-rate") {
-		t.Errorf("the command does not say what is lost:\n%s", text)
+	if !strings.Contains(text, "Lost: ") || !strings.Contains(text, "dropped events: more drops a second than --flows-rate") {
+		t.Errorf("the output has no line about lost events:\n%s", text)
 	}
 	const metric = `beeline_flow_lost_total{event="dropped",reason="limited"} `
 	if _, value, found := strings.Cut(g.scrape(g.nodes[0], "/metrics", 200), metric); !found || strings.HasPrefix(value, "0\n") {
@@ -117,7 +117,7 @@ func TestFlowsRate(t *testing.T) {
 	}
 }
 
-// dropped is how many packets the first node has dropped for a reason.
+// dropped counts the packets that the first node dropped for a reason.
 func (g *policyLab) dropped(reason string) (packets uint64) {
 	g.t.Helper()
 	all, err := g.here.api().Drops(g.t.Context())
@@ -132,7 +132,7 @@ func (g *policyLab) dropped(reason string) (packets uint64) {
 	return packets
 }
 
-// datagramsFromPorts sends one from each of so many ports.
+// datagramsFromPorts sends a datagram from each of this many ports.
 func datagramsFromPorts(from testbed.Place, to netip.AddrPort, ports int) error {
 	return from.Do(func() error {
 		for range ports {
@@ -140,8 +140,8 @@ func datagramsFromPorts(from testbed.Place, to netip.AddrPort, ports int) error 
 			if err != nil {
 				return err
 			}
-			defer socket.Close() // when all are open: no port comes twice
-			if _, err := socket.Write([]byte("anybody there?")); err != nil {
+			defer socket.Close() // after the loop, so that no port is used twice
+			if _, err := socket.Write([]byte("ping")); err != nil {
 				return err
 			}
 		}

@@ -18,21 +18,21 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// flows asks the first node for flows.
+// flows reads the flows of the first node.
 func (g *policyLab) flows(args ...string) (list agentapi.FlowList) {
 	g.t.Helper()
 	g.commandJSON(g.nodes[0], &list, append([]string{"flows"}, args...)...)
 	return list
 }
 
-// waitFlow waits for a flow.
-func (g *policyLab) waitFlow(what string, fits func(agentapi.Flow) bool, args ...string) (found agentapi.Flow) {
+// waitFlow waits for a flow event that fits.
+func (g *policyLab) waitFlow(event string, fits func(agentapi.Flow) bool, args ...string) (found agentapi.Flow) {
 	g.t.Helper()
 	eventually(g.t, func() error {
 		list := g.flows(args...)
 		i := slices.IndexFunc(list.Flows, fits)
 		if i < 0 {
-			return fmt.Errorf("no flow tells of %s: %+v", what, list)
+			return fmt.Errorf("no flow event of %s: %+v", event, list)
 		}
 		found = list.Flows[i]
 		return nil
@@ -40,7 +40,8 @@ func (g *policyLab) waitFlow(what string, fits func(agentapi.Flow) bool, args ..
 	return found
 }
 
-// expectLastingFlow opens a connection to the pod, which default/web allows, and expects that it is told of while it lasts and when it ends.
+// expectLastingFlow opens a connection to the pod, which default/web allows, and expects events while it is open and
+// when it ends.
 func (g *policyLab) expectLastingFlow(from machine, args ...string) {
 	g.t.Helper()
 	var conn net.Conn
@@ -55,7 +56,7 @@ func (g *policyLab) expectLastingFlow(from machine, args ...string) {
 		return f.Source.Port == netip.MustParseAddrPort(conn.LocalAddr().String()).Port() && f.IngressPolicy == "default/web" && f.EgressPolicy == "" &&
 			f.Destination.Port == backendPort && !f.Opened.IsZero() && !f.Opened.After(f.Time)
 	}
-	g.waitFlow("a connection that lasts", func(f agentapi.Flow) bool {
+	g.waitFlow("an open connection", func(f agentapi.Flow) bool {
 		return its(f) && f.Event == agentapi.FlowEventAnswered && f.Packets > 0 && f.AnswerPackets > 0
 	}, args...)
 	conn.Close()
@@ -69,13 +70,13 @@ func (g *policyLab) expectLastingFlow(from machine, args ...string) {
 		}
 	}
 	if first != 1 {
-		g.t.Errorf("%d first events tell of the connection from %s", first, conn.LocalAddr())
+		g.t.Errorf("%d first events of the connection from %s", first, conn.LocalAddr())
 	}
 }
 
 func named(e agentapi.FlowEnd) string { return e.Kind + " " + e.Namespace + "/" + e.Name }
 
-// What pods are allowed, and what is dropped, is told by name, with what has allowed it or the reason.
+// Flow events name pods, and the policies that allow a connection or the drop reason.
 func TestFlows(t *testing.T) {
 	t.Parallel()
 	g := newPolicyLab(t)
@@ -98,24 +99,25 @@ func TestFlows(t *testing.T) {
 		t.Errorf("drop %+v", outside)
 	}
 
-	// Nothing of policies: a pod lies about its address, and is named all the same.
+	// A drop without policies: a spoofed source address. The event names the pod by its device.
 	stranger := netip.MustParseAddr("198.51.100.7")
 	if err := sendAs(g.near.place, stranger, netip.AddrPortFrom(g.far.addresses[0], 4242), []byte{1}, 3); err != nil {
 		t.Fatal(err)
 	}
-	lie := g.waitFlow("a false source", func(agentapi.Flow) bool { return true }, "--pod", "default/near", "--reason", "spoofed_source")
-	if lie.DevicePod != "default/near" || lie.Source.Address != stranger || named(lie.Destination) != "pod default/far" || lie.Destination.Port != 4242 || lie.Program != "from_pod" {
-		t.Errorf("drop %+v", lie)
+	spoofed := g.waitFlow("a spoofed source", func(agentapi.Flow) bool { return true }, "--pod", "default/near", "--reason", "spoofed_source")
+	if spoofed.DevicePod != "default/near" || spoofed.Source.Address != stranger || named(spoofed.Destination) != "pod default/far" ||
+		spoofed.Destination.Port != 4242 || spoofed.Program != "from_pod" {
+		t.Errorf("drop %+v", spoofed)
 	}
 
-	// The first one is told of at once and the others a second later, though no more come.
+	// The first drop is reported at once, the others a second later without further packets.
 	eventually(t, func() error {
 		var packets uint64
 		for _, f := range g.flows("--pod", "default/near", "--reason", "spoofed_source", "--port", "4242").Flows {
 			packets += f.Packets
 		}
 		if packets != 3 {
-			return fmt.Errorf("flows tell of %d packets, 3 were sent", packets)
+			return fmt.Errorf("flow events of %d packets, 3 were sent", packets)
 		}
 		return nil
 	})
@@ -123,7 +125,7 @@ func TestFlows(t *testing.T) {
 	text := g.command(g.nodes[0], "flows", "--pod", "default/near", "--last", "0")
 	for _, want := range []string{"default/near", "default/pod:", "allowed by default/web (ingress)", "ingress_policy in ", "default/near as 198.51.100.7:", "→"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the table does not say %q:\n%s", want, text)
+			t.Errorf("the table has no %q:\n%s", want, text)
 		}
 	}
 	metrics := g.scrape(g.nodes[0], "/metrics", 200)
@@ -135,7 +137,7 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// Who follows is told of what comes, and ends by an interrupt without an error.
+// flows --follow prints new events, and an interrupt ends it without an error.
 func TestFlowsFollow(t *testing.T) {
 	t.Parallel()
 	g := newPolicyLab(t)
@@ -153,7 +155,7 @@ func TestFlowsFollow(t *testing.T) {
 	}
 	defer func() { _ = cmd.Process.Kill() }()
 	stop := make(chan struct{})
-	go func() { // until it is seen; the first ones may come before the command follows
+	go func() { // the first packets may come before the command follows
 		for {
 			select {
 			case <-stop:

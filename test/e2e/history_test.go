@@ -21,27 +21,28 @@ const (
 	layoutSource = "bpf/types.h" // the layouts of map entries
 )
 
-// oldest are files, and a text in each, that the oldest commit has from which an upgrade is tested: the programs and maps have their
-// names since then. Earlier commits have other programs. Add a line when a change before the first release cannot be upgraded to.
+// oldest maps files to a text that they contain in the oldest commit to upgrade from: programs and maps have their
+// names since then. Add a line when a change before the first release cannot be upgraded to.
 var oldest = map[string]string{"cmd/beeline-agent/main.go": "newUninstallCommand", "bpf/maps.h": "ct_shares"}
 
-// swap exchanges two members of one type in a struct of layoutSource: a layout of the same size in which entries mean something else.
+// swap exchanges two members of one type in a struct of layoutSource: a layout of the same size with another meaning.
 type swap struct{ structure, a, b string }
 
-// change is a version before this one that is made of these sources.
+// change is a previous version that is made of these sources.
 type change struct {
 	name  string
 	swaps []swap
 }
 
-// changes are the versions to upgrade from while no commit has other layouts: with maps that the agent fills again from the cluster,
-// and with maps that only the datapath can fill.
+// changes are the versions to upgrade from while no commit has other layouts: one with other maps that the agent fills
+// from the cluster, and one with other maps that only the datapath fills.
 var changes = []change{
 	{"refilled", []swap{{"endpoint", "pod_mac", "host_mac"}, {"route", "next_hop_mac", "uplink_mac"}, {"service", "id", "affinity"}}},
 	{"emptied", []swap{{"nat_entry", "source", "destination"}, {"ct_entry", "packets", "bytes"}}},
 }
 
-// predecessors returns the version to upgrade from: the newest commit whose layouts differ, or else versions made of these sources.
+// predecessors returns the versions to upgrade from: the newest commit with other layouts, or else versions made of
+// these sources.
 func predecessors(t *testing.T) map[string]func(*testing.T) programs {
 	t.Helper()
 	if commit := commitOfOtherLayouts(t); commit != "" {
@@ -54,7 +55,7 @@ func predecessors(t *testing.T) map[string]func(*testing.T) programs {
 	return all
 }
 
-// git runs a command of git on this repository.
+// git runs git on this repository.
 func git(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", sourceRoot}, args...)...)
@@ -67,11 +68,12 @@ func git(t *testing.T, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// comment is what no layout depends on: comments, white space, and the order of includes.
+// comment matches text that does not affect layouts: comments, white space and includes.
 var comment = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*|#include[^\n]*|\s+`)
 
-// commitOfOtherLayouts returns the newest commit among HEAD and its ancestors whose layouts differ from those of the working tree, back
-// to the oldest one that can be upgraded from. It is empty without one, and without history: an archive of the sources, a shallow clone.
+// commitOfOtherLayouts returns the newest commit, HEAD or an ancestor, whose layouts differ from the working tree's,
+// back to the oldest one that can be upgraded from. It is empty without such a commit and without history, as in an
+// archive of the sources or a shallow clone.
 func commitOfOtherLayouts(t *testing.T) string {
 	t.Helper()
 	if prefix, err := git(t, "rev-parse", "--show-prefix"); err != nil || prefix != "" {
@@ -87,7 +89,7 @@ func commitOfOtherLayouts(t *testing.T) string {
 	}
 	for line := range strings.Lines("HEAD\n" + parents) {
 		first, _, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if first == "" { // of the first commit
+		if first == "" { // the first commit has no parent
 			break
 		}
 		for file, text := range oldest {
@@ -135,7 +137,7 @@ func buildCommit(t *testing.T, commit string) programs {
 // buildChanged builds the programs of a copy of these sources with the swaps of a change.
 func buildChanged(t *testing.T, c change) programs {
 	t.Helper()
-	clang := "clang-19" // that of make generate
+	clang := "clang-19" // as for make generate
 	if _, err := exec.LookPath(clang); err != nil {
 		testenv.Missing(t, "no "+clang+" to compile the version before with")
 	}
@@ -198,7 +200,7 @@ func (s swap) apply(header string) error {
 	return os.WriteFile(header, []byte(string(text[:begin])+body+string(text[end:])), 0o644)
 }
 
-// buildSources builds the programs of the sources in a directory. It logs that it goes on: a build may take minutes.
+// buildSources builds the programs of the sources in a directory. It logs progress, because a build may take minutes.
 func buildSources(t *testing.T, sources, version string) programs {
 	t.Helper()
 	type result struct {
@@ -219,7 +221,7 @@ func buildSources(t *testing.T, sources, version string) programs {
 			t.Logf("built in %s", time.Since(begin).Round(time.Second))
 			return r.Programs
 		case <-time.After(30 * time.Second):
-			t.Logf("go build goes on since %s", time.Since(begin).Round(time.Second))
+			t.Logf("go build runs for %s", time.Since(begin).Round(time.Second))
 		}
 	}
 }

@@ -138,10 +138,10 @@ func TestUninstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What is to be gone can be seen. A program of XDP has no name there, only a way.
-	inForce := remains(c, n)
+	installed := remains(c, n)
 	for _, what := range []string{"driver", "connect4", "getpeername6", "40000-65535"} {
-		if !slices.Contains(inForce, what) {
-			t.Errorf("%s is nowhere in %q", what, inForce)
+		if !slices.Contains(installed, what) {
+			t.Errorf("%s is nowhere in %q", what, installed)
 		}
 	}
 	foreign := filepath.Join(h.binDir, "bridge")

@@ -165,7 +165,7 @@ func migrate(t *testing.T, f former) {
 	for _, n := range c.nodes { // what the problem says
 		c.waitStatus(n, func(s *agentapi.Status) error {
 			for _, problem := range s.Problems {
-				for _, command := range wayOut(problem) {
+				for _, command := range cleanupCommands(problem) {
 					_, _ = n.Place().Output(t.Context(), "sh", "-c", command) // it may have been done by the last round
 				}
 			}
@@ -178,11 +178,11 @@ func migrate(t *testing.T, f former) {
 	c.reachAll(pods, 1)
 }
 
-var ways = regexp.MustCompile(`\((ip [^)]*)\)`)
+var advice = regexp.MustCompile(`\((ip [^)]*)\)`)
 
-// wayOut gives the commands that a problem advises.
-func wayOut(problem string) (commands []string) {
-	for _, found := range ways.FindAllStringSubmatch(problem, -1) {
+// cleanupCommands gives the commands that a problem advises.
+func cleanupCommands(problem string) (commands []string) {
+	for _, found := range advice.FindAllStringSubmatch(problem, -1) {
 		for command := range strings.SplitSeq(found[1], "; ") {
 			if strings.HasPrefix(command, "ip ") {
 				commands = append(commands, command)

@@ -17,12 +17,12 @@ import (
 )
 
 // told is a cluster whose agents ask an API server.
-type told struct {
+type apiLab struct {
 	*cluster
 	server *apiserver.Server
 }
 
-func newReported(t *testing.T, flags ...string) *told {
+func newAPILab(t *testing.T, flags ...string) *apiLab {
 	t.Helper()
 	programs := current(t)
 	c := newCluster(t, testbed.Options{IPv6: true})
@@ -37,11 +37,11 @@ func newReported(t *testing.T, flags ...string) *told {
 	for _, n := range c.nodes {
 		c.waitReady(n)
 	}
-	return &told{c, server}
+	return &apiLab{c, server}
 }
 
 // pod adds a pod to the first node, as the kubelet does for the object with this UID.
-func (c *told) pod(name, uid string) machine {
+func (c *apiLab) pod(name, uid string) machine {
 	c.t.Helper()
 	pod := c.newPod(c.nodes[0], name)
 	conf := runtimeConf(pod)
@@ -53,7 +53,7 @@ func (c *told) pod(name, uid string) machine {
 }
 
 // tell puts the object of a pod.
-func (c *told) tell(of machine, uid, app string) {
+func (c *apiLab) putPod(of machine, uid, app string) {
 	c.t.Helper()
 	object := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: of.name, UID: types.UID(uid), Labels: map[string]string{"app": app}},
@@ -68,7 +68,7 @@ func (c *told) tell(of machine, uid, app string) {
 }
 
 // until waits until one pod reaches the other, or does not, and gives how long that took.
-func (c *told) until(reached bool, from, to machine) time.Duration {
+func (c *apiLab) until(reached bool, from, to machine) time.Duration {
 	c.t.Helper()
 	begin := time.Now()
 	for _, a := range to.addresses {
@@ -92,9 +92,9 @@ func TestPolicyOfAPIServer(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
-			c := newReported(t, flags...)
+			c := newAPILab(t, flags...)
 			client := c.pod("client", "u1")
-			c.tell(client, "u1", "client")
+			c.putPod(client, "u1", "client")
 			free := c.pod("free", "u2") // no policy: nothing to wait for
 			answer(t, free, backendPort)
 			c.until(true, client, free)
@@ -112,25 +112,25 @@ func TestPolicyOfAPIServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.until(false, client, free) // nobody knows its labels, and now they matter
-			c.tell(free, "u2", "free")
+			c.putPod(free, "u2", "free")
 			c.until(true, client, free)
 
 			web := machine{name: "web"}
-			c.tell(web, "old", "free")
+			c.putPod(web, "old", "free")
 			web = c.pod("web", "new")
 			answer(t, web, backendPort)
 			c.until(false, client, web)
 			c.until(true, machine{name: "node", place: c.nodes[0].Place()}, web)
-			c.tell(web, "new", "free")
+			c.putPod(web, "new", "free")
 			c.until(true, client, web)
 			for range 3 {
-				c.tell(web, "new", "web")
+				c.putPod(web, "new", "web")
 				c.until(false, client, web)
-				c.tell(client, "u1", "admin")
+				c.putPod(client, "u1", "admin")
 				t.Logf("a client is let in after %s", c.until(true, client, web))
-				c.tell(client, "u1", "client")
+				c.putPod(client, "u1", "client")
 				c.until(false, client, web)
-				c.tell(web, "new", "free")
+				c.putPod(web, "new", "free")
 				c.until(true, client, web)
 			}
 			for _, n := range c.nodes {
@@ -143,14 +143,14 @@ func TestPolicyOfAPIServer(t *testing.T) {
 // While the API server does not answer nothing is known of pods that are added, and nothing that is in force is lost.
 func TestPolicyWithoutAPIServer(t *testing.T) {
 	t.Parallel()
-	c := newReported(t)
+	c := newAPILab(t)
 	deny := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "nothing"}}
 	if err := c.server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, deny); err != nil {
 		t.Fatal(err)
 	}
 	client, web := c.pod("client", "u1"), c.pod("web", "u2")
-	c.tell(client, "u1", "client")
-	c.tell(web, "u2", "web")
+	c.putPod(client, "u1", "client")
+	c.putPod(web, "u2", "web")
 	answer(t, web, backendPort)
 	c.until(false, client, web)
 	if err := c.server.Close(); err != nil {

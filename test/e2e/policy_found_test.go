@@ -7,8 +7,8 @@ import (
 // webForClients lets pods in that are labelled so, at the port that the pod calls web.
 const webForClients = "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}"
 
-// newStranded is a world with a policy by which near may reach pod, and nobody else.
-func newStranded(t *testing.T) *policyLab {
+// newAdmitted is a world with a policy by which near may reach pod, and nobody else.
+func newAdmitted(t *testing.T) *policyLab {
 	g := newPolicyLab(t)
 	g.labels["far"] = "stranger"
 	g.writePods()
@@ -27,7 +27,7 @@ func (g *policyLab) expectAdmitted() {
 // An agent that has lost what it wrote down of its pods knows by their addresses which policies select them.
 func TestPolicyOverLostFiles(t *testing.T) {
 	t.Parallel()
-	g := newStranded(t)
+	g := newAdmitted(t)
 	probe := g.probe(g.far, g.outside)
 	g.kill(g.here)
 	g.removeEndpointFiles(g.here)
@@ -44,7 +44,7 @@ func TestPolicyOverLostFiles(t *testing.T) {
 // to all but their node until it does.
 func TestPolicyOverBrokenPods(t *testing.T) {
 	t.Parallel()
-	g := newStranded(t)
+	g := newAdmitted(t)
 	probe := g.probe(g.far, g.outside)
 	g.kill(g.here)
 	g.writeManifest("pods.yaml", []byte("kind: Pod\nmetadata: ["))

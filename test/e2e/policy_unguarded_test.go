@@ -23,7 +23,7 @@ import (
 // stack forwards. What needs no such program goes on, its node reaches it, and the agent says so until it can attach the program.
 func TestPolicyWithoutProgram(t *testing.T) {
 	t.Parallel()
-	g := newStranded(t)
+	g := newAdmitted(t)
 	heard, err := datagrams(g.pod.place, g.pod.addresses[0])
 	if err != nil {
 		t.Fatal(err)

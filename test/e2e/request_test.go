@@ -23,8 +23,8 @@ const (
 	// answerTime is how long an answer may take; a request that has none by then has failed. It is long, since those who
 	// answer may have to wait for a processor: what is lost shows by what is never sent again.
 	answerTime = time.Minute
-	// requestRoom is how many bytes sockets keep for who reads them: thousands of requests, a second of which need some 800 KB.
-	requestRoom = 16 << 20
+	// receiveBuffer is how many bytes sockets keep for who reads them: thousands of requests, a second of which need some 800 KB.
+	receiveBuffer = 16 << 20
 	// requestSize is that of a request and of its answer, in bytes; the first eight are its number.
 	requestSize = 64
 )
@@ -73,7 +73,7 @@ func askAt(name, protocol string, from testbed.Place, to netip.AddrPort) (*reque
 		}
 		r.client = client
 		if socket, ok := client.(*net.UDPConn); ok {
-			return makeRoom(socket)
+			return growReceiveBuffer(socket)
 		}
 		return nil
 	})
@@ -110,7 +110,7 @@ func (r *requests) openUDP(from, to testbed.Place, address netip.Addr) error {
 		return err
 	}
 	r.server = server
-	if err := makeRoom(server.(*net.UDPConn)); err != nil {
+	if err := growReceiveBuffer(server.(*net.UDPConn)); err != nil {
 		return err
 	}
 	go echoPackets(server)
@@ -120,18 +120,18 @@ func (r *requests) openUDP(from, to testbed.Place, address netip.Addr) error {
 			return err
 		}
 		r.client = client
-		return makeRoom(client.(*net.UDPConn))
+		return growReceiveBuffer(client.(*net.UDPConn))
 	})
 }
 
-// makeRoom lets a socket keep what comes while its reader waits for a processor: that is not lost on the way.
-func makeRoom(socket *net.UDPConn) error {
+// growReceiveBuffer lets a socket keep what comes while its reader waits for a processor: that is not lost on the way.
+func growReceiveBuffer(socket *net.UDPConn) error {
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return err
 	}
 	failed := raw.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, requestRoom)
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
 	})
 	return errors.Join(failed, err)
 }
@@ -205,8 +205,8 @@ func (r *requests) fail(err error) {
 	r.errs = append(r.errs, err)
 }
 
-// unanswered counts the requests that have had no answer.
-func (r *requests) unanswered() int {
+// pending counts the requests that have had no answer.
+func (r *requests) pending() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.asked) - r.answered
@@ -219,12 +219,12 @@ func (r *requests) finish() error { return r.finishWithin(answerTime) }
 func (r *requests) finishWithin(limit time.Duration) error {
 	r.stopping.Store(true)
 	r.ended.Wait()
-	for begin := time.Now(); r.unanswered() > 0 && time.Since(begin) < limit; {
+	for begin := time.Now(); r.pending() > 0 && time.Since(begin) < limit; {
 		time.Sleep(10 * time.Millisecond)
 	}
 	r.client.Close()
 	r.server.Close()
-	open := r.unanswered()
+	open := r.pending()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if open > 0 || r.late > 0 {

@@ -20,8 +20,8 @@ const tunnelDevice = "beeline-vxlan"
 // twoSubnets are three nodes, the first two in one subnet and the third in another.
 var twoSubnets = testbed.Options{IPv6: true, Nodes: 3, Subnets: 2}
 
-// wantWaysTo checks by which way the node's agent says that it reaches the others, and with which MTU.
-func (c *cluster) wantWaysTo(n *node, want map[string]string) {
+// wantPathsTo checks by which way the node's agent says that it reaches the others, and with which MTU.
+func (c *cluster) wantPathsTo(n *node, want map[string]string) {
 	c.t.Helper()
 	got := map[string]string{}
 	for _, other := range c.status(n).Nodes {
@@ -80,7 +80,7 @@ func TestEverybodyReachesEverybodyThroughTunnels(t *testing.T) {
 				if tunnel == "vxlan" {
 					ways["n2"] = "vxlan 1450"
 				}
-				c.wantWaysTo(c.nodes[0], ways)
+				c.wantPathsTo(c.nodes[0], ways)
 			})
 		}
 	}
@@ -117,7 +117,7 @@ func TestTunnelsOverIPv6(t *testing.T) {
 			}
 			c.wantNoDrops()
 			// The nodes of one subnet have no IPv4 addresses for each other.
-			c.wantWaysTo(c.nodes[0], map[string]string{"n2": "vxlan, direct 1430", "n3": "vxlan 1430"})
+			c.wantPathsTo(c.nodes[0], map[string]string{"n2": "vxlan, direct 1430", "n3": "vxlan 1430"})
 		})
 	}
 }

@@ -120,7 +120,7 @@ func newVersions(t *testing.T, p programs, flags []string) *versions {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { echo.Close() })
-		if err := makeRoom(echo.(*net.UDPConn)); err != nil {
+		if err := growReceiveBuffer(echo.(*net.UDPConn)); err != nil {
 			t.Fatal(err)
 		}
 		go echoPackets(echo)
