@@ -15,7 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// host is where a node's container runtime looks for networks and plugins.
+// host has the directories of a node that agents install files in.
 type host struct{ confDir, binDir, commandDir, from string }
 
 func newHost(t *testing.T, p programs) host {
@@ -43,7 +43,7 @@ func (h host) flags() []string {
 	return []string{"--cni-conf-dir", h.confDir, "--cni-bin-dir", h.binDir, "--command-dir", h.commandDir}
 }
 
-// files are all that is installed.
+// files are all installed files.
 func (h host) files() []string {
 	return []string{
 		filepath.Join(h.confDir, install.Conflist), filepath.Join(h.binDir, install.Plugin),
@@ -53,8 +53,8 @@ func (h host) files() []string {
 
 func (h host) conflist() string { return h.files()[0] }
 
-// TestInstallWhenReady: the runtime finds the network as soon as the node can carry pods and not before, also after
-// somebody has removed it, and keeps it when the agent stops.
+// TestInstallWhenReady checks that the agent installs the network when the node is ready and not before, restores
+// removed files, and leaves them when it stops.
 func TestInstallWhenReady(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, testbed.Options{Nodes: 1})
@@ -67,12 +67,12 @@ func TestInstallWhenReady(t *testing.T) {
 	c.waitProblem(n, "is not among the 0 Node objects")
 	for _, file := range h.files() {
 		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s is there before the node is ready: %v", file, err)
+			t.Errorf("%s exists before the node is ready: %v", file, err)
 		}
 	}
 	c.writeNode(n)
 	c.waitReady(n)
-	thereAll := func() error {
+	allExist := func() error {
 		for _, file := range h.files() {
 			if _, err := os.Stat(file); err != nil {
 				return err
@@ -80,14 +80,14 @@ func TestInstallWhenReady(t *testing.T) {
 		}
 		return nil
 	}
-	if err := thereAll(); err != nil {
-		t.Errorf("ready before it is installed: %v", err)
+	if err := allExist(); err != nil {
+		t.Errorf("ready before the installation: %v", err)
 	}
 	for _, file := range h.files() {
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, thereAll)
+		eventually(t, allExist)
 	}
 
 	other := filepath.Join(h.confDir, "00-other.conflist")
@@ -100,7 +100,7 @@ func TestInstallWhenReady(t *testing.T) {
 	}
 	c.waitNoProblem(n)
 
-	// What cannot be installed makes the node not ready, and changes nothing for its pods.
+	// A failed installation makes the node not ready.
 	plugin := filepath.Join(h.binDir, install.Plugin)
 	if err := errors.Join(os.Remove(filepath.Join(h.from, install.Plugin)), os.Remove(plugin)); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestInstallWhenReady(t *testing.T) {
 	}
 }
 
-// TestUninstall takes everything of a node that agent and plugin have put there, and nothing else.
+// TestUninstall removes everything that agent and plugin installed on a node, and nothing else.
 func TestUninstall(t *testing.T) {
 	t.Parallel()
 	p := current(t)
@@ -137,11 +137,11 @@ func TestUninstall(t *testing.T) {
 	if err := c.reach(pods.a, pods.far); err != nil {
 		t.Fatal(err)
 	}
-	// What is to be gone can be seen. A program of XDP has no name there, only a way.
+	// Before, remains lists what must go. bpftool shows no name of an XDP program, only its mode.
 	installed := remains(c, n)
 	for _, what := range []string{"driver", "connect4", "getpeername6", "40000-65535"} {
 		if !slices.Contains(installed, what) {
-			t.Errorf("%s is nowhere in %q", what, installed)
+			t.Errorf("%s is not in %q", what, installed)
 		}
 	}
 	foreign := filepath.Join(h.binDir, "bridge")
@@ -163,7 +163,7 @@ func TestUninstall(t *testing.T) {
 		t.Errorf("while pods are attached: %v", err)
 	}
 	if err := c.reach(pods.a, pods.far); err != nil {
-		t.Errorf("refused, and harmed: %v", err)
+		t.Errorf("after a rejected uninstall: %v", err)
 	}
 	said, err := uninstall("--force")
 	if err != nil {
@@ -172,11 +172,11 @@ func TestUninstall(t *testing.T) {
 	for _, what := range append(h.files(), "program from_pod", "program from_wire", "map routes", "device bl", "routes", "routing rules", "device beeline-vxlan",
 		"program connect4 of sockets", "program wire_xdp", "map services", "map nat", "reservation of ports 40000-65535", n.stateDir()) {
 		if !strings.Contains(said, "removed "+what) && !strings.Contains(said, " "+what) {
-			t.Errorf("it does not say that it removed %s:\n%s", what, said)
+			t.Errorf("the output has no removed %s:\n%s", what, said)
 		}
 	}
 	if left := remains(c, n); !slices.Equal(left, before) {
-		t.Errorf("left %q, before there was %q", left, before)
+		t.Errorf("remains %q, before the installation %q", left, before)
 	}
 	for _, path := range append(h.files(), n.stateDir(), filepath.Join(n.BPFFS, "maps"), filepath.Join(n.BPFFS, "links")) {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
@@ -191,8 +191,8 @@ func TestUninstall(t *testing.T) {
 	}
 }
 
-// remains lists what the kernel has on the node: devices, routes, rules, neighbours of ours, rules of the packet filter, programs of
-// devices and of sockets, and ports that are reserved.
+// remains lists the kernel's state on the node: devices, routes, rules, nftables tables, programs on devices and
+// cgroups, and reserved ports.
 func remains(c *cluster, n *node) (found []string) {
 	c.t.Helper()
 	err := n.Place().Netlink(func(h *netlink.Handle) error {

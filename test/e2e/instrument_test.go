@@ -9,10 +9,10 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// TestTrafficNoticesLoss proves the instrument of other tests: a wire that is down for a moment makes requests
-// over UDP fail, and one that stays down the others, too.
+// TestTrafficNoticesLoss checks the traffic of other tests: UDP requests fail when the link is down for a moment, and
+// TCP requests and connections when it stays down.
 func TestTrafficNoticesLoss(t *testing.T) {
-	const enough = time.Second // for answers that do not come
+	const enough = time.Second // timeout for replies that do not come
 	c := up(t, testbed.Options{})
 	p := c.addPods()
 	from, to, address := c.lab.Place(p.a), c.lab.Place(p.far), p.far.Addresses[0]
@@ -25,7 +25,7 @@ func TestTrafficNoticesLoss(t *testing.T) {
 	udp.asksMore(t)
 	setUplink(t, c.nodes[1], true)
 	if err := udp.finishWithin(enough); err == nil || !strings.Contains(err.Error(), "without an answer") {
-		t.Errorf("UDP requests while the wire was down for a moment: %v", err)
+		t.Errorf("UDP requests while the link was down for a moment: %v", err)
 	}
 
 	eventually(t, func() error { return c.reach(p.a, p.far) })
@@ -40,26 +40,26 @@ func TestTrafficNoticesLoss(t *testing.T) {
 	setUplink(t, c.nodes[1], false)
 	tcp.asksMore(t)
 	if err := tcp.finishWithin(enough); err == nil || !strings.Contains(err.Error(), "without an answer") {
-		t.Errorf("TCP requests while the wire is down: %v", err)
+		t.Errorf("TCP requests while the link is down: %v", err)
 	}
 	if err := connections.finish(); err == nil {
-		t.Error("connections can be made while the wire is down")
+		t.Error("connections succeed while the link is down")
 	}
 }
 
-// asksMore waits until the loop has begun to ask after it was called: the request before may have been on its way already.
+// asksMore waits until the loop has sent a request that began after the call.
 func (r *requests) asksMore(t *testing.T) {
 	t.Helper()
 	const more = 2
-	asked := func() int {
+	sent := func() int {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return len(r.asked)
 	}
-	before := asked()
+	before := sent()
 	eventually(t, func() error {
-		if n := asked(); n < before+more {
-			return fmt.Errorf("%s: %d requests were asked, and %d before", r.name, n, before)
+		if n := sent(); n < before+more {
+			return fmt.Errorf("%s: %d requests sent, before %d", r.name, n, before)
 		}
 		return nil
 	})

@@ -19,8 +19,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// renamedMembers are members of structs that are entries of tables, in each group of these that refer to each other and in some of none; and what
-// they are called where layouts differ, in as many letters.
+// renamedMembers maps members of map entries to other names of the same length: at least one in each group of maps that
+// refer to each other, and some in other maps.
 var renamedMembers = map[string]string{
 	"pod_mac":      "mac_pod",      // of `endpoints`
 	"next_hop_mac": "mac_next_hop", // of `routes`
@@ -29,8 +29,8 @@ var renamedMembers = map[string]string{
 	"egress":       "output",       // of `policy_pods`
 }
 
-// renameMembers writes an object of the datapath with other names for members, which makes other layouts of the same size, and gives the file by which
-// go build takes it (go help build, -overlay). What the programs do is the same.
+// renameMembers writes an object of the datapath with other names of members: other layouts of the same size, and the
+// same programs. It returns the overlay file for go build (go help build, -overlay).
 func renameMembers(dir string) (overlay string, err error) {
 	object, err := filepath.Abs("../../internal/datapath/bpf/bpf_bpfel.o")
 	if err != nil {
@@ -49,7 +49,7 @@ func renameMembers(dir string) (overlay string, err error) {
 	for from, to := range renamedMembers {
 		at := bytes.Index(within, []byte("\x00"+from+"\x00"))
 		if at < 0 || len(from) != len(to) {
-			return "", fmt.Errorf("no member of %s can be renamed from %s to %s", object, from, to)
+			return "", fmt.Errorf("cannot rename a member of %s from %s to %s", object, from, to)
 		}
 		copy(within[at+1:], to)
 	}
@@ -62,8 +62,8 @@ func renameMembers(dir string) (overlay string, err error) {
 	return overlay, errors.Join(os.WriteFile(renamed, data, 0o600), os.WriteFile(overlay, text, 0o600))
 }
 
-// TestAnotherVersion upgrades to a version whose tables have other layouts of the same size, goes back, and upgrades again, while pods talk under
-// a policy and by a Service: no packet that is sent then is lost, and each version leaves only its own tables.
+// TestAnotherVersion upgrades to a version whose maps have other layouts of the same size, goes back, and upgrades
+// again, under traffic with a policy: no packet is lost, and each version leaves only its own maps.
 func TestAnotherVersion(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": {"--services=ebpf"}, "kernel": {"--services=ebpf", "--routing=kernel"}} {
@@ -95,7 +95,7 @@ func TestAnotherVersion(t *testing.T) {
 				g.expectPorts(g.far, g.pod)
 				now := pinsOf(t, n)
 				if len(now) != len(before) || slices.Equal(now, before) {
-					t.Errorf("pins of the version before are %q, and now %q", before, now)
+					t.Errorf("pins of the previous version %q, now %q", before, now)
 				}
 				before = now
 			}
@@ -103,7 +103,7 @@ func TestAnotherVersion(t *testing.T) {
 				t.Errorf("the agent is version %s", got)
 			}
 			if _, err := os.Stat(unknown); err != nil {
-				t.Errorf("a pin that neither version knows: %v", err)
+				t.Errorf("the pin of an unknown version: %v", err)
 			}
 			probe.finish(t)
 			tr.finish()
@@ -111,7 +111,7 @@ func TestAnotherVersion(t *testing.T) {
 	}
 }
 
-// pinsOf lists the pins of the node's tables.
+// pinsOf lists the pins of the node's maps.
 func pinsOf(t *testing.T, n *node) (names []string) {
 	t.Helper()
 	files, err := os.ReadDir(filepath.Join(n.BPFFS, "maps"))
@@ -124,7 +124,7 @@ func pinsOf(t *testing.T, n *node) (names []string) {
 	return names
 }
 
-// pinOfNewerVersion pins a map that no version here knows.
+// pinOfNewerVersion pins a map that no version of the test has.
 func pinOfNewerVersion(t *testing.T, n *node) (path string) {
 	t.Helper()
 	path = filepath.Join(n.BPFFS, "maps", "wonders@0123456789abcdef")
@@ -143,8 +143,8 @@ func pinMap(t *testing.T, n *node, path string, layout ...string) {
 	}
 }
 
-// TestTablesOfAnotherLayout starts an agent that finds tables pinned under the names of its own that are others all the same: it fills tables of its
-// own and goes over to them, and no packet of the pods notices.
+// TestTablesOfAnotherLayout replaces pins by maps with another layout. The next agent fills maps of its own and changes
+// over to them without packet loss.
 func TestTablesOfAnotherLayout(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
@@ -165,12 +165,12 @@ func TestTablesOfAnotherLayout(t *testing.T) {
 		}
 		pinMap(t, n, pins[0], append([]string{"name", table}, layout...)...)
 	}
-	traffic.goesOn() // the programs still have the tables that lost their pins
+	traffic.goesOn() // the programs hold the maps without pins
 	c.start(n, newer(t))
 	c.waitReady(n)
 	c.wantTraces(n, pods.a, pods.b)
 	traffic.goesOn()
-	c.restart(n, current(t)) // adopts the tables that the first one made
+	c.restart(n, current(t)) // adopts the maps of the previous agent
 	traffic.goesOn()
 	traffic.finish()
 	if err := c.reach(c.addPod(n, "late"), pods.far); err != nil {
@@ -178,15 +178,14 @@ func TestTablesOfAnotherLayout(t *testing.T) {
 	}
 }
 
-// TestPinsLost removes all pins while the agent is away, which takes the programs off the devices: the agent puts
-// everything back.
+// TestPinsLost removes all pins while no agent runs, which detaches the programs: the agent attaches them again.
 func TestPinsLost(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
 	n := c.nodes[0]
 	pods := c.addPods()
 	var before map[string]int
-	c.waitStatus(n, func(s *agentapi.Status) error { // to_pod comes some time after a pod is added
+	c.waitStatus(n, func(s *agentapi.Status) error { // to_pod is attached some time after ADD
 		before = attached(s)
 		if before["to_pod"] != before["from_pod"] {
 			return fmt.Errorf("programs on devices: %v", before)
@@ -207,7 +206,7 @@ func TestPinsLost(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	c.waitStatus(n, func(s *agentapi.Status) error { // and some time after an agent is ready
+	c.waitStatus(n, func(s *agentapi.Status) error { // some programs are attached after the agent is ready
 		if diff := cmp.Diff(before, attached(s)); diff != "" {
 			return fmt.Errorf("programs on devices (-before +after):\n%s", diff)
 		}
@@ -218,7 +217,7 @@ func TestPinsLost(t *testing.T) {
 	c.waitNoTraces(n)
 }
 
-// attached counts the devices that each program is on.
+// attached counts the attachments of each program.
 func attached(s *agentapi.Status) map[string]int {
 	on := map[string]int{}
 	for _, p := range s.Programs {

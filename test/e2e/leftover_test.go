@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// complete lists what the kernel has, again while it says that its tables changed under the list.
+// complete repeats a netlink dump that a change interrupted.
 func complete[T any](list func() ([]T, error)) (all []T, err error) {
 	const tries = 100
 	for range tries {
@@ -25,7 +25,7 @@ func complete[T any](list func() ([]T, error)) (all []T, err error) {
 	return nil, err
 }
 
-// hostDevices are the host ends of pod devices on the node.
+// hostDevices lists the host devices of the node's pods.
 func hostDevices(n *node) (names []string, err error) {
 	err = n.Place().Netlink(func(h *netlink.Handle) error {
 		links, err := complete(h.LinkList)
@@ -39,10 +39,10 @@ func hostDevices(n *node) (names []string, err error) {
 	return names, err
 }
 
-// routesProtocol marks the routes that Beeline makes, see docs/architecture.md.
+// routesProtocol is the protocol of Beeline's routes, see docs/architecture.md.
 const routesProtocol = 190
 
-// hostRoutes are the routes to single addresses, of pods on this node, that Beeline made.
+// hostRoutes lists Beeline's routes to single addresses, which are those of local pods.
 func hostRoutes(n *node) (to []string, err error) {
 	routes, err := beelineRoutes(n)
 	for _, r := range routes {
@@ -69,12 +69,12 @@ func beelineRoutes(n *node) (routes []netlink.Route, err error) {
 	return routes, err
 }
 
-// traces is everything that pods leave on a node: devices, files, pins, routes, table entries, addresses. The
-// agent must be running.
+// traces lists everything that pods have on a node: devices, files, pins, routes, map entries, addresses. It needs a
+// running agent.
 func (c *cluster) traces(n *node) (found []string, err error) {
-	note := func(what string, names []string, err error) error {
+	note := func(kind string, names []string, err error) error {
 		for _, name := range names {
-			found = append(found, what+" "+name)
+			found = append(found, kind+" "+name)
 		}
 		return err
 	}
@@ -114,7 +114,7 @@ func (c *cluster) traces(n *node) (found []string, err error) {
 	return found, nil
 }
 
-// waitNoTraces waits until pods have left nothing on the node.
+// waitNoTraces waits until nothing of pods is left on the node.
 func (c *cluster) waitNoTraces(n *node) {
 	c.t.Helper()
 	eventually(c.t, func() error {
@@ -126,7 +126,7 @@ func (c *cluster) waitNoTraces(n *node) {
 	})
 }
 
-// wantTraces fails the test unless exactly these pods have all that a pod has on the node.
+// wantTraces fails the test unless the node has the traces of exactly these pods.
 func (c *cluster) wantTraces(n *node, pods ...*testbed.Pod) {
 	c.t.Helper()
 	addresses := 0
@@ -153,11 +153,11 @@ func (c *cluster) wantTraces(n *node, pods ...*testbed.Pod) {
 	got := []int{len(devices), len(files), status.Endpoints, len(routes), used, entries(status, "endpoints")}
 	want := []int{len(pods), len(pods), len(pods), addresses, addresses, addresses}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		c.t.Errorf("%s has %v devices, files, endpoints, routes, addresses, table entries; want %v", n.Name, got, want)
+		c.t.Errorf("%s has %v devices, files, endpoints, routes, addresses, map entries; want %v", n.Name, got, want)
 	}
 }
 
-// onlyEndpoints checks that the agent knows of so many endpoints.
+// onlyEndpoints checks the agent's number of endpoints.
 func (c *cluster) onlyEndpoints(n *node, count int) error {
 	all, err := n.api().Endpoints(c.t.Context())
 	if err == nil && len(all) != count {

@@ -18,7 +18,7 @@ import (
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
-// labPrefix begins the names of all labs of this run.
+// labPrefix is the prefix of the names of this run's labs.
 var labPrefix = fmt.Sprintf("e2e-%d-", os.Getpid())
 
 // buildDir is where this run's binaries are built.
@@ -26,9 +26,9 @@ var buildDir string
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
-// waiting is how many more tests run side by side than there are cores: they mostly wait, for agents and for what must not come about.
-// Not side by side are those that need the processor for their traffic, that count events in time, or whose servers take a port again:
-// a process that another test is just starting may still have the closed socket.
+// waiting is the number of parallel tests beyond the number of CPUs: tests mostly wait. Tests do not run in parallel that
+// need the CPU for their traffic, count events in time, or reuse a server's port: a process that another test is
+// starting may hold the closed socket.
 const waiting = 3
 
 func runTests(m *testing.M) (code int) {
@@ -38,13 +38,13 @@ func runTests(m *testing.M) (code int) {
 		return 1
 	}
 	defer os.RemoveAll(buildDir)
-	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+waiting)); err != nil { // -parallel comes after it, and counts
+	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+waiting)); err != nil { // a later -parallel overrides it
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	code = m.Run()
 	if os.Geteuid() != 0 {
-		return code // no test has made anything
+		return code // no test made a lab
 	}
 	left, err := removeLeftLabs()
 	if err != nil || len(left) > 0 {
@@ -65,10 +65,10 @@ func removeLeftLabs() (left []string, err error) {
 	return left, err
 }
 
-// programs are one build of this project.
+// programs is one build of this project.
 type programs = netlab.Programs
 
-// current is the build under test: that of $BEELINE_BIN, or one made once for this run.
+// current is the build under test: the one in $BEELINE_BIN, or one made once for this run.
 func current(t *testing.T) programs {
 	t.Helper()
 	testenv.Root(t)
@@ -78,14 +78,14 @@ func current(t *testing.T) programs {
 	return built(t, currentBuild)
 }
 
-// newer is another build of the same sources: what an upgrade brings.
+// newer is another build of the same sources, to upgrade to.
 func newer(t *testing.T) programs {
 	t.Helper()
 	testenv.Root(t)
 	return built(t, newerBuild)
 }
 
-// otherLayouts is a build whose tables have other layouts than those of the same size that current has.
+// otherLayouts is a build whose maps have other layouts of the same size than those of current.
 func otherLayouts(t *testing.T) programs {
 	t.Helper()
 	testenv.Root(t)
@@ -112,7 +112,7 @@ var (
 func built(t *testing.T, build func() (programs, error)) programs {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
-		testenv.Missing(t, "no Go to build the programs with; BEELINE_BIN may name a directory that holds them")
+		testenv.Missing(t, "no Go to build the programs with; or set BEELINE_BIN to the directory of the programs")
 	}
 	p, err := build()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// kernelRoute gives the next hop of the route to a prefix that Beeline made on the node, invalid for none.
+// kernelRoute returns the next hop of Beeline's route to a prefix on the node, invalid for none.
 func kernelRoute(n *node, to netip.Prefix) (via netip.Addr, err error) {
 	routes, err := beelineRoutes(n)
 	for _, r := range routes {
@@ -25,7 +25,7 @@ func kernelRoute(n *node, to netip.Prefix) (via netip.Addr, err error) {
 	return via, err
 }
 
-// waitRoute waits until the node has this next hop for a prefix, or none where via is invalid.
+// waitRoute waits until the node has this next hop for a prefix, or none if via is invalid.
 func (c *cluster) waitRoute(n *node, to netip.Prefix, via netip.Addr) {
 	c.t.Helper()
 	eventually(c.t, func() error {
@@ -37,8 +37,7 @@ func (c *cluster) waitRoute(n *node, to netip.Prefix, via netip.Addr) {
 	})
 }
 
-// TestNodesComeAndGo removes and adds a node while the agents run: its pods can be reached exactly while the
-// node is known.
+// TestNodesComeAndGo removes and adds a Node object: the node's pods are reachable exactly while it exists.
 func TestNodesComeAndGo(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true, Nodes: 3})
@@ -58,13 +57,13 @@ func TestNodesComeAndGo(t *testing.T) {
 		return nil
 	})
 	if _, err := transfer(c.lab.Place(pods.a), c.lab.Place(pods.far), pods.far.Addresses[0]); err == nil {
-		t.Error("pods of a node that is gone can be reached")
+		t.Error("pods of a removed node are reachable")
 	}
 	if err := c.reach(pods.a, third); err != nil {
-		t.Errorf("to the node that stayed: %v", err)
+		t.Errorf("to the other node: %v", err)
 	}
 	if err := c.reach(pods.a, pods.b); err != nil {
-		t.Errorf("on the node: %v", err)
+		t.Errorf("on one node: %v", err)
 	}
 
 	c.writeNode(gone)
@@ -74,12 +73,12 @@ func TestNodesComeAndGo(t *testing.T) {
 	c.waitReady(gone)
 	for _, pair := range [][2]*testbed.Pod{{pods.a, pods.far}, {pods.far, third}} {
 		if err := c.reach(pair[0], pair[1]); err != nil {
-			t.Errorf("to the node that is back: %v", err)
+			t.Errorf("to the added node: %v", err)
 		}
 	}
 }
 
-// TestNodeChangesAddress moves a node to another address of its link while pods talk: nothing is lost.
+// TestNodeChangesAddress moves a node to another address of its link under traffic: nothing is lost.
 func TestNodeChangesAddress(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
@@ -103,8 +102,8 @@ func TestNodeChangesAddress(t *testing.T) {
 	c.waitNoProblem(moving)
 }
 
-// TestBrokenManifest breaks a file while the agents run: status names file, line and reason, the last good state
-// stays in force, and other files go on being read.
+// TestBrokenManifest breaks a manifest while the agents run: the status has file, line and reason, the last valid state
+// stays active, and changes of other files are read.
 func TestBrokenManifest(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{Nodes: 3})
@@ -118,13 +117,13 @@ func TestBrokenManifest(t *testing.T) {
 	}
 	c.waitRoute(c.nodes[0], other.PodCIDRs[0], netip.Addr{})
 	if err := c.reach(pods.a, pods.far); err != nil {
-		t.Errorf("with the manifest broken: %v", err)
+		t.Errorf("with a broken manifest: %v", err)
 	}
 	if err := c.reach(pods.far, c.addPod(c.nodes[0], "late")); err != nil {
-		t.Errorf("with the manifest broken: %v", err)
+		t.Errorf("with a broken manifest: %v", err)
 	}
 	if text := c.command(c.nodes[0], "status"); !containsAll(text, []string{"is ready", "problem:", "n2.yaml:6:"}) {
-		t.Errorf("beeline status says\n%s", text)
+		t.Errorf("beeline status prints\n%s", text)
 	}
 
 	c.writeNode(broken)
@@ -134,9 +133,9 @@ func TestBrokenManifest(t *testing.T) {
 	}
 }
 
-// TestRestartOnBrokenManifests restarts an agent while a node's file is broken, and while no file is there at all, as
-// when their directory is not mounted: pods go on talking, and the agent waits for its own node before it adds more. The broken file
-// says that it is about a Node: one that may be about anything may be a NetworkPolicy, so pods that are added would be closed.
+// TestRestartOnBrokenManifests restarts an agent while a node's manifest is broken, and while there are no manifests, as
+// with a directory that is not mounted. Traffic continues, and the agent waits for its own Node object before it adds
+// pods. The broken file has a kind: without one it may be a NetworkPolicy, and added pods would be denied all traffic.
 func TestRestartOnBrokenManifests(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
@@ -150,7 +149,7 @@ func TestRestartOnBrokenManifests(t *testing.T) {
 	c.waitProblem(n, "Node objects are missing")
 	traffic.goesOn()
 	if err := c.reach(pods.far, c.addPod(n, "late")); err != nil {
-		t.Errorf("a pod added while another node's manifest is broken: %v", err)
+		t.Errorf("a pod added with a broken manifest of another node: %v", err)
 	}
 
 	c.kill(n)
@@ -163,7 +162,7 @@ func TestRestartOnBrokenManifests(t *testing.T) {
 	c.waitProblem(n, "is not among the 0 Node objects")
 	traffic.goesOn()
 	if c.status(n).Ready {
-		t.Error("the agent is ready without knowing its own node")
+		t.Error("the agent is ready without its own Node object")
 	}
 	for i, prefix := range far.PodCIDRs {
 		c.waitRoute(n, prefix, far.Addresses[i].Addr())
@@ -177,8 +176,8 @@ func TestRestartOnBrokenManifests(t *testing.T) {
 	traffic.finish()
 }
 
-// TestOwnRangeChanges gives a node another pod range: its pods keep their addresses and go on reaching each other
-// and the node, the problem is named, and new pods get addresses that the cluster knows.
+// TestOwnRangeChanges gives a node another pod CIDR: its pods keep their addresses and their connections, a problem names
+// them, and new pods get addresses of the new CIDR.
 func TestOwnRangeChanges(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{})

@@ -17,19 +17,20 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// former is a network that the nodes had before, as it looks when its DaemonSet is gone and its pods are not.
+// former is a network that the nodes had before: its DaemonSet is deleted, and its pods still run.
 type former struct {
 	// conflist is the name of its file among the CNI configurations.
 	conflist string
-	// leave makes its leftovers: commands for the node, of its range, another node's and that node's address.
+	// leave returns the commands that make its leftovers on a node: own is the node's range, other and otherAddr are
+	// range and address of another node.
 	leave func(own, other netip.Prefix, otherAddr netip.Addr) []string
-	// taken are addresses of the node's range that it has, by their place in it.
+	// taken are the addresses of the node's range that it uses, as offsets.
 	taken []int
-	// named are words of the problem.
-	named []string
+	// words are words of the problem.
+	words []string
 }
 
-// addrAt is an address by its place in a range.
+// addrAt returns the address at an offset in a range.
 func addrAt(p netip.Prefix, n int) string {
 	a := p.Addr()
 	for range n {
@@ -56,14 +57,14 @@ var formerNetworks = map[string]former{
 			)
 		},
 		taken: []int{1, 2},
-		named: []string{"dev cni0", "dev flannel.1", "ip link delete cni0", "ip link delete flannel.1"},
+		words: []string{"dev cni0", "dev flannel.1", "ip link delete cni0", "ip link delete flannel.1"},
 	},
 	"calico": {
 		conflist: "10-calico.conflist",
 		leave: func(own, other netip.Prefix, otherAddr netip.Addr) []string {
 			return []string{
 				"ip link add cali0123456789a type veth peer name caliend", "ip link set cali0123456789a up", "ip link set caliend up",
-				"ip route add " + addrAt(own, 1) + " dev cali0123456789a scope link", // of a pod that it still has
+				"ip route add " + addrAt(own, 1) + " dev cali0123456789a scope link", // of a running pod
 				"ip route add blackhole " + addrAt(own, 0) + "/26 proto 80",
 				"ip route add blackhole " + own.String() + " proto 80",
 				"ip link add vxlan.calico type vxlan id 4096 dstport 4789 nolearning",
@@ -75,17 +76,18 @@ var formerNetworks = map[string]former{
 			}
 		},
 		taken: []int{1, 2},
-		named: []string{"dev cali0123456789a", "ip link delete cali0123456789a", "blackhole", "ip route delete blackhole", "dev vxlan.calico"},
+		words: []string{"dev cali0123456789a", "ip link delete cali0123456789a", "blackhole", "ip route delete blackhole", "dev vxlan.calico"},
 	},
 	"bridge": {
 		conflist: "05-bridge.conflist", // sorts before Beeline's
 		leave:    func(own, _ netip.Prefix, _ netip.Addr) []string { return bridgeLeftovers(own) },
 		taken:    []int{1, 2},
-		named:    []string{"dev cni0", "ip link delete cni0"},
+		words:    []string{"dev cni0", "ip link delete cni0"},
 	},
 }
 
-// bridgeLeftovers are those of the bridge plugin: the bridge with the range, the device of a pod, and that pod's neighbour entry.
+// bridgeLeftovers are the leftovers of the bridge plugin: the bridge with the range, a pod's device and its neighbour
+// entry.
 func bridgeLeftovers(own netip.Prefix) []string {
 	return []string{
 		"ip link add cni0 type bridge",
@@ -96,8 +98,9 @@ func bridgeLeftovers(own netip.Prefix) []string {
 	}
 }
 
-// TestMigration goes node by node from another network to Beeline, with everything that this has left behind: the node is ready, its new pods
-// reach each other and those of other nodes, none has an address that is somebody else's, and the problem's own words lead to a clean node.
+// TestMigration changes node by node from another network, with its leftovers, to Beeline. Each node is ready, its new
+// pods reach each other and those of other nodes, and no pod has an address of the former network. The commands in the
+// problem's text clean the node.
 func TestMigration(t *testing.T) {
 	if _, err := exec.LookPath("iptables"); err != nil {
 		testenv.Missing(t, "no iptables (Debian package iptables)")
@@ -112,7 +115,7 @@ func TestMigration(t *testing.T) {
 
 func migrate(t *testing.T, f former) {
 	p := current(t)
-	homes := []host{newHost(t, p), newHost(t, p)} // before the lab, so that they go when its agents have ended
+	homes := []host{newHost(t, p), newHost(t, p)} // made before the lab, so removed after its agents have ended
 	c := newCluster(t, testbed.Options{})
 	hosts := map[*node]host{}
 	for i, n := range c.nodes {
@@ -127,7 +130,7 @@ func migrate(t *testing.T, f former) {
 		hosts[n] = h
 	}
 	var pods []*testbed.Pod
-	for _, n := range c.nodes { // as docs/migrate.md says: its file goes, Beeline comes
+	for _, n := range c.nodes { // as in docs/migrate.md
 		h := hosts[n]
 		c.start(n, p, append(h.flags(), "--cni-plugin-from", h.from)...)
 		c.waitReady(n)
@@ -137,7 +140,7 @@ func migrate(t *testing.T, f former) {
 		if err := os.Remove(filepath.Join(h.confDir, f.conflist)); err != nil {
 			t.Fatal(err)
 		}
-		c.waitProblem(n, append(f.named, "routes of another network", "restart the node")...)
+		c.waitProblem(n, append(f.words, "routes of another network", "restart the node")...)
 		for i := range 2 {
 			pods = append(pods, c.addPod(n, fmt.Sprintf("%s-%d", n.Name, i)))
 		}
@@ -157,16 +160,16 @@ func migrate(t *testing.T, f former) {
 					continue
 				}
 				if err := c.reach(from, to); err != nil {
-					t.Errorf("with the leftovers of before: %v", err)
+					t.Errorf("with the leftovers: %v", err)
 				}
 			}
 		}
 	}
-	for _, n := range c.nodes { // what the problem says
+	for _, n := range c.nodes { // run the commands in the problems
 		c.waitStatus(n, func(s *agentapi.Status) error {
 			for _, problem := range s.Problems {
 				for _, command := range cleanupCommands(problem) {
-					_, _ = n.Place().Output(t.Context(), "sh", "-c", command) // it may have been done by the last round
+					_, _ = n.Place().Output(t.Context(), "sh", "-c", command) // the previous round may have run it
 				}
 			}
 			if len(s.Problems) > 0 {
@@ -180,7 +183,7 @@ func migrate(t *testing.T, f former) {
 
 var advice = regexp.MustCompile(`\((ip [^)]*)\)`)
 
-// cleanupCommands gives the commands that a problem advises.
+// cleanupCommands returns the commands in the text of a problem.
 func cleanupCommands(problem string) (commands []string) {
 	for _, found := range advice.FindAllStringSubmatch(problem, -1) {
 		for command := range strings.SplitSeq(found[1], "; ") {

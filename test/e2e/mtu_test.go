@@ -14,8 +14,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// TestMTUFollowsUplink raises and lowers the MTU of the wire while pods talk: existing pods and new ones follow,
-// at both ends of their pairs, and connections go on.
+// TestMTUFollowsUplink raises and lowers the uplinks' MTU under traffic: existing and new pods get it at both ends of
+// their veth pairs, and connections continue.
 func TestMTUFollowsUplink(t *testing.T) {
 	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
@@ -44,8 +44,8 @@ func TestMTUFollowsUplink(t *testing.T) {
 	}
 }
 
-// TestPodThatRefusesMTU lowers the uplink's MTU below what the IPv6 of its pods can do with: that is named as a problem
-// of these pods, and the node stays ready for others.
+// TestPodThatRefusesMTU lowers the uplink's MTU below the minimum of IPv6: a problem names the pods, and the node stays
+// ready.
 func TestPodThatRefusesMTU(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
@@ -77,7 +77,7 @@ func (c *cluster) startStreams(pairs ...[2]*testbed.Pod) *traffic {
 	return tr
 }
 
-// waitMTU waits until both ends of the pod's pair have this MTU, and the agent says so.
+// waitMTU waits until both ends of the pod's veth pair, and the agent's endpoint, have this MTU.
 func (c *cluster) waitMTU(pod *testbed.Pod, mtu int) {
 	c.t.Helper()
 	n := c.nodeOf(pod)
@@ -95,7 +95,7 @@ func (c *cluster) waitMTU(pod *testbed.Pod, mtu int) {
 			return err
 		}
 		if inside != mtu || outside != mtu || endpoint.MTU != mtu {
-			return fmt.Errorf("MTU of %s is %d inside, %d outside, %d says the agent; want %d", pod.Name, inside, outside, endpoint.MTU, mtu)
+			return fmt.Errorf("MTU of %s is %d in the pod, %d on the host, %d in the endpoint; want %d", pod.Name, inside, outside, endpoint.MTU, mtu)
 		}
 		return nil
 	})
@@ -111,7 +111,7 @@ func (c *cluster) nodeOf(pod *testbed.Pod) *node {
 	return nil
 }
 
-// endpoint is what the node's agent knows of a pod.
+// endpoint reads the endpoint of a pod from the node's agent.
 func (c *cluster) endpoint(n *node, pod *testbed.Pod) (agentapi.Endpoint, error) {
 	all, err := n.api().Endpoints(c.t.Context())
 	for _, e := range all {
@@ -122,7 +122,7 @@ func (c *cluster) endpoint(n *node, pod *testbed.Pod) (agentapi.Endpoint, error)
 	return agentapi.Endpoint{}, errors.Join(err, fmt.Errorf("%s has no endpoint of pod %s", n.Name, pod.Name))
 }
 
-// TestMTUAsAsked has pods with an MTU below that of the wire, which changes of the wire do not touch.
+// TestMTUAsAsked sets --mtu below the uplinks' MTU: changes of the uplinks do not affect pods.
 func TestMTUAsAsked(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true}, "--mtu", "1400")
@@ -145,9 +145,8 @@ func TestMTUAsAsked(t *testing.T) {
 	}
 }
 
-// TestPathNarrowerThanPods has pods whose MTU is more than the wire carries, at first because they were asked
-// for, then because the wire shrinks under a stream. Packets that must not be cut are answered by the node, so
-// that senders learn the path's MTU.
+// TestPathNarrowerThanPods has pods with a larger MTU than the link: first by --mtu, then because the link's MTU shrinks
+// under a stream. The node sends ICMP errors for packets that must not be fragmented, so senders learn the path MTU.
 func TestPathNarrowerThanPods(t *testing.T) {
 	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
@@ -160,7 +159,7 @@ func TestPathNarrowerThanPods(t *testing.T) {
 			for _, address := range p.far.Addresses {
 				c.waitPathMTU(p.a, address, wire)
 			}
-			for _, address := range p.b.Addresses { // pods of one node have no wire between them
+			for _, address := range p.b.Addresses { // no link between pods of one node
 				c.waitPathMTU(p.a, address, pods)
 			}
 			streams := c.startStreams([2]*testbed.Pod{p.a, p.far}, [2]*testbed.Pod{p.far, p.b})
@@ -177,8 +176,8 @@ func TestPathNarrowerThanPods(t *testing.T) {
 	}
 }
 
-// waitPathMTU sends packets that must not be cut until the sender has learned what the path carries, and then
-// proves that exactly so much arrives.
+// waitPathMTU sends packets that must not be fragmented until the sender has learned the path MTU, and then checks that a
+// packet of that size arrives.
 func (c *cluster) waitPathMTU(from *testbed.Pod, to netip.Addr, want int) {
 	c.t.Helper()
 	const port = 4242
@@ -205,9 +204,9 @@ func (c *cluster) waitPathMTU(from *testbed.Pod, to netip.Addr, want int) {
 			return err
 		}
 		if got != want {
-			return fmt.Errorf("%s thinks that the path to %s carries %d bytes, want %d", from.Name, to, got, want)
+			return fmt.Errorf("path MTU of %s to %s is %d, want %d", from.Name, to, got, want)
 		}
-		_, err = probe.Write(make([]byte, probe.payload(want))) // what was sent before may all have been larger
+		_, err = probe.Write(make([]byte, probe.payload(want))) // earlier packets may all have been larger
 		return err
 	})
 	buffer := make([]byte, 64<<10)
@@ -226,7 +225,7 @@ func (c *cluster) waitPathMTU(from *testbed.Pod, to netip.Addr, want int) {
 	}
 }
 
-// placeOf is where the pod with this address is.
+// placeOf returns the place of the pod with this address.
 func (c *cluster) placeOf(address netip.Addr) testbed.Place {
 	c.t.Helper()
 	for _, n := range c.nodes {
@@ -246,7 +245,7 @@ func (c *cluster) placeOf(address netip.Addr) testbed.Place {
 	return testbed.Place{}
 }
 
-// pathProbe is a UDP socket whose packets must not be cut on their way.
+// pathProbe is a UDP socket whose packets must not be fragmented.
 type pathProbe struct {
 	*net.UDPConn
 	ipv4 bool
@@ -282,7 +281,7 @@ func (p *pathProbe) option(do func(fd int) error) error {
 	return errors.Join(failed, err)
 }
 
-// mtu is what the sender's kernel believes that the path carries.
+// mtu reads the path MTU that the sender's kernel uses.
 func (p *pathProbe) mtu() (mtu int, err error) {
 	err = p.option(func(fd int) error {
 		level, name := unix.IPPROTO_IP, unix.IP_MTU
@@ -296,7 +295,7 @@ func (p *pathProbe) mtu() (mtu int, err error) {
 	return mtu, err
 }
 
-// payload is how much data makes a packet of this size.
+// payload returns the length of the data in a packet of this size.
 func (p *pathProbe) payload(mtu int) int {
 	const udp, ip4, ip6 = 8, 20, 40
 	if p.ipv4 {
@@ -305,12 +304,12 @@ func (p *pathProbe) payload(mtu int) int {
 	return mtu - ip6 - udp
 }
 
-// find sends packets as large as the kernel believes it may, until nobody objects any more.
+// find sends packets of the kernel's path MTU until it does not change any more.
 func (p *pathProbe) find() error {
 	begin := time.Now()
 	for quiet := 0; quiet < 5; {
 		if time.Since(begin) > patience {
-			return errors.New("the kernel goes on changing its mind about the path")
+			return errors.New("the path MTU keeps changing")
 		}
 		mtu, err := p.mtu()
 		if err != nil {

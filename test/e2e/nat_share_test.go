@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestPodTakesNoPortsOfOthers has one pod send 2,500 one-shot queries a second to one address of the external network, which is far more than there are
-// ports: another pod of its node gets every answer, with the agent and without.
+// TestPodTakesNoPortsOfOthers has one pod send 2,500 one-shot queries a second to one external address, far more than
+// there are ports: another pod of its node gets all replies, with and without the agent.
 func TestPodTakesNoPortsOfOthers(t *testing.T) {
 	t.Parallel()
 	const queries, perSecond = 100, 2500
@@ -40,7 +40,7 @@ func TestPodTakesNoPortsOfOthers(t *testing.T) {
 						if err != nil {
 							return err
 						}
-						_, _ = socket.Write([]byte("?")) // refused, once the socket of an earlier answer is closed
+						_, _ = socket.Write([]byte("?")) // fails after an ICMP error for a reply to a closed socket
 						_ = socket.Close()
 						sent++
 					}
@@ -48,7 +48,7 @@ func TestPodTakesNoPortsOfOthers(t *testing.T) {
 				}
 			})
 		})
-		time.Sleep(time.Second) // all ports are taken by now
+		time.Sleep(time.Second) // until all ports are in use
 		lost := 0
 		for range queries {
 			socket, err := externalDial(w.lab.Place(other), server)
@@ -68,10 +68,10 @@ func TestPodTakesNoPortsOfOthers(t *testing.T) {
 			t.Fatal(floodErr)
 		}
 		if lost > 0 {
-			t.Errorf("%s the agent, another pod got no answer to %d of %d queries, while one sent %d", agent, lost, queries, sent)
+			t.Errorf("%s the agent, another pod got no reply to %d of %d queries while one pod sent %d", agent, lost, queries, sent)
 		}
 		if sent < 2000 {
-			t.Errorf("%s the agent: only %d queries of the one pod went out, fewer than twice as many as there are ports", agent, sent)
+			t.Errorf("%s the agent: the first pod sent %d queries only, less than twice the number of ports", agent, sent)
 		}
 	}
 }

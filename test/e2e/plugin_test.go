@@ -18,25 +18,25 @@ const (
 	networkName = netlab.NetworkName
 	// podInterface is the device in a pod.
 	podInterface = netlab.PodInterface
-	// referencePlugins is where Debian has the standard plugins.
+	// referencePlugins is Debian's directory of standard plugins.
 	referencePlugins = netlab.ReferencePlugins
 )
 
-// network is a CNI configuration list on one node, as a runtime reads it from /etc/cni/net.d.
+// network is a CNI configuration list on a node, as a runtime reads it from /etc/cni/net.d.
 type network struct{ netlab.Network }
 
-// network is the configuration that users get, for the plugin of the build p, with other plugins chained.
+// network is the installed configuration, for the plugin of build p, with other plugins chained.
 func (c *cluster) network(n *node, p programs, cniVersion string, chained ...map[string]any) network {
 	c.t.Helper()
 	return c.networkOf(n, p, cniVersion, pluginConf(n), chained...)
 }
 
-// pluginConf is our plugin's entry of the configuration that users get.
+// pluginConf is our plugin's entry of the installed configuration.
 func pluginConf(n *node) map[string]any {
 	return netlab.PluginConf(n.Node)
 }
 
-// networkOf is a configuration with this entry for our plugin.
+// networkOf is the configuration with another entry for our plugin.
 func (c *cluster) networkOf(n *node, p programs, cniVersion string, own map[string]any, chained ...map[string]any) network {
 	c.t.Helper()
 	w, err := netlab.NewNetwork(n.Node, p, cniVersion, own, chained...)
@@ -59,7 +59,7 @@ func runtimeConf(pod *testbed.Pod) *libcni.RuntimeConf {
 	return netlab.RuntimeConf(pod)
 }
 
-// newPod makes the namespace of a pod, without a network.
+// newPod makes the network namespace of a pod, without ADD.
 func (c *cluster) newPod(n *node, name string) *testbed.Pod {
 	c.t.Helper()
 	pod, err := c.lab.NewPodNetns(c.t.Context(), n.Node, name)
@@ -69,7 +69,7 @@ func (c *cluster) newPod(n *node, name string) *testbed.Pod {
 	return pod
 }
 
-// add gives a pod its network by CNI ADD and remembers its addresses.
+// add calls CNI ADD for a pod and sets its addresses.
 func (w network) add(ctx context.Context, pod *testbed.Pod, conf *libcni.RuntimeConf) (*types100.Result, error) {
 	return w.Add(ctx, pod, conf)
 }
@@ -78,7 +78,7 @@ func (w network) del(ctx context.Context, conf *libcni.RuntimeConf) error {
 	return w.Delete(ctx, conf)
 }
 
-// addPod makes a pod on a node.
+// addPod makes a pod with a network on a node.
 func (c *cluster) addPod(n *node, name string) *testbed.Pod {
 	c.t.Helper()
 	pod := c.newPod(n, name)
@@ -88,7 +88,7 @@ func (c *cluster) addPod(n *node, name string) *testbed.Pod {
 	return pod
 }
 
-// delPod takes a pod's network away by CNI DEL and then its namespace.
+// delPod calls CNI DEL for a pod and deletes its namespace.
 func (c *cluster) delPod(n *node, pod *testbed.Pod) {
 	c.t.Helper()
 	if err := c.standard(n).del(c.t.Context(), runtimeConf(pod)); err != nil {
@@ -99,11 +99,11 @@ func (c *cluster) delPod(n *node, pod *testbed.Pod) {
 	}
 }
 
-// wantCode fails the test unless err is a CNI error with this code whose message has all of the words.
-func wantCode(t *testing.T, what string, err error, code uint, words ...string) {
+// wantCode fails the test unless err is a CNI error with this code and all of the words.
+func wantCode(t *testing.T, call string, err error, code uint, words ...string) {
 	t.Helper()
-	var told *types.Error
-	if !errors.As(err, &told) || told.Code != code || !containsAll(told.Msg, words) {
-		t.Errorf("%s gives %v, want CNI error %d with %q", what, err, code, words)
+	var cniErr *types.Error
+	if !errors.As(err, &cniErr) || cniErr.Code != code || !containsAll(cniErr.Msg, words) {
+		t.Errorf("%s returns %v, want CNI error %d with %q", call, err, code, words)
 	}
 }

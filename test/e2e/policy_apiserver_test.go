@@ -16,7 +16,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// told is a cluster whose agents ask an API server.
+// apiLab is a cluster whose agents read from an API server.
 type apiLab struct {
 	*cluster
 	server *apiserver.Server
@@ -40,7 +40,7 @@ func newAPILab(t *testing.T, flags ...string) *apiLab {
 	return &apiLab{c, server}
 }
 
-// pod adds a pod to the first node, as the kubelet does for the object with this UID.
+// pod adds a pod with this UID to the first node.
 func (c *apiLab) pod(name, uid string) machine {
 	c.t.Helper()
 	pod := c.newPod(c.nodes[0], name)
@@ -52,7 +52,7 @@ func (c *apiLab) pod(name, uid string) machine {
 	return machine{name, c.lab.Place(pod), pod.Addresses}
 }
 
-// tell puts the object of a pod.
+// putPod writes the Pod object of a pod to the API server.
 func (c *apiLab) putPod(of machine, uid, app string) {
 	c.t.Helper()
 	object := &corev1.Pod{
@@ -67,7 +67,7 @@ func (c *apiLab) putPod(of machine, uid, app string) {
 	}
 }
 
-// until waits until one pod reaches the other, or does not, and gives how long that took.
+// until waits until one pod reaches the other, or does not, and returns the time that it took.
 func (c *apiLab) until(reached bool, from, to machine) time.Duration {
 	c.t.Helper()
 	begin := time.Now()
@@ -86,8 +86,8 @@ func (c *apiLab) until(reached bool, from, to machine) time.Duration {
 	return time.Since(begin)
 }
 
-// A pod whose object comes after its network is closed until then where policies may be about it, and obeys its labels from
-// then on. An object of an earlier pod of that name says nothing.
+// A pod without a Pod object is denied all traffic if policies may select it; with the object its labels decide. The
+// object of an earlier pod of the same name has no effect.
 func TestPolicyOfAPIServer(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
@@ -95,7 +95,7 @@ func TestPolicyOfAPIServer(t *testing.T) {
 			c := newAPILab(t, flags...)
 			client := c.pod("client", "u1")
 			c.putPod(client, "u1", "client")
-			free := c.pod("free", "u2") // no policy: nothing to wait for
+			free := c.pod("free", "u2") // without a policy it needs no object
 			answer(t, free, backendPort)
 			c.until(true, client, free)
 
@@ -111,7 +111,7 @@ func TestPolicyOfAPIServer(t *testing.T) {
 			if err := c.server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, allow); err != nil {
 				t.Fatal(err)
 			}
-			c.until(false, client, free) // nobody knows its labels, and now they matter
+			c.until(false, client, free) // its labels are unknown
 			c.putPod(free, "u2", "free")
 			c.until(true, client, free)
 
@@ -127,7 +127,7 @@ func TestPolicyOfAPIServer(t *testing.T) {
 				c.putPod(web, "new", "web")
 				c.until(false, client, web)
 				c.putPod(client, "u1", "admin")
-				t.Logf("a client is let in after %s", c.until(true, client, web))
+				t.Logf("a client is allowed after %s", c.until(true, client, web))
 				c.putPod(client, "u1", "client")
 				c.until(false, client, web)
 				c.putPod(web, "new", "free")
@@ -140,7 +140,7 @@ func TestPolicyOfAPIServer(t *testing.T) {
 	}
 }
 
-// While the API server does not answer nothing is known of pods that are added, and nothing that is in force is lost.
+// Without the API server enforced policies stay enforced, and added pods are denied all traffic.
 func TestPolicyWithoutAPIServer(t *testing.T) {
 	t.Parallel()
 	c := newAPILab(t)
@@ -166,7 +166,7 @@ func TestPolicyWithoutAPIServer(t *testing.T) {
 	for _, to := range []machine{web, late} {
 		for _, a := range to.addresses {
 			if err := dials(client.place, netip.AddrPortFrom(a, backendPort)); err == nil {
-				t.Errorf("%s is open at %s", to.name, a)
+				t.Errorf("%s is reachable at %s", to.name, a)
 			}
 			if err := dialsWithin(n.Place(), netip.AddrPortFrom(a, backendPort), patience); err != nil {
 				t.Errorf("the node does not reach %s: %v", to.name, err)

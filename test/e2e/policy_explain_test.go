@@ -12,14 +12,14 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// asked is a connection to a NodePort of one node, whose only backend is one pod.
-type asked struct {
+// connection is a connection to a NodePort of a node, whose only backend is one pod.
+type connection struct {
 	from, node, backend machine
 	port                uint16
 }
 
-// explained says what is wrong where a connection comes about and should not, or the other way round, or where an agent says otherwise.
-func (g *policyLab) explained(c asked, family int, want bool) error {
+// explained checks that a connection succeeds as wanted, and that both agents explain it so.
+func (g *policyLab) explained(c connection, family int, want bool) error {
 	to := netip.AddrPortFrom(c.node.addresses[family], c.port)
 	from := c.from.addresses[family].String()
 	if c.from.name == g.near.name {
@@ -31,14 +31,14 @@ func (g *policyLab) explained(c asked, family int, want bool) error {
 		if err != nil {
 			errs = append(errs, err)
 		} else if a.Allowed != want || len(a.Ways) == 0 {
-			errs = append(errs, fmt.Errorf("%s says of %s to %s: %+v", n.Name, from, to, a))
+			errs = append(errs, fmt.Errorf("%s explains %s to %s: %+v", n.Name, from, to, a))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// What is explained of NodePorts is what becomes of connections: of a pod's own node and of another one, of the external network, to backends on the
-// node that is asked and elsewhere.
+// policy explain agrees with real connections to NodePorts: of a pod to its own and another node, of the external
+// machine, to local and remote backends.
 func TestExplainNodePorts(t *testing.T) {
 	t.Parallel()
 	const all = "near node pod, near node far, near other pod, near other far, external node pod, external node far, external other pod, external other far"
@@ -46,14 +46,14 @@ func TestExplainNodePorts(t *testing.T) {
 	const toOther = "near other far, external node pod, external node far, external other pod, external other far"
 	for mode, allowed := range map[string][]string{
 		"snat": {all, toPods, toOther + ", near other pod", "near node pod, near node far, near other far, external node pod, external other far", "near other pod, external other pod"},
-		// near and pod are on one node, so that the other one answers for pod.
+		// near and pod are on one node, so replies of pod to near go through the other node.
 		"dsr": {all, toPods, toOther + ", near other pod", "near node pod, near node far, near other far, external node pod, external node far, external other pod, external other far", "near other pod"},
 	} {
 		t.Run(mode, func(t *testing.T) { explainNodePorts(t, mode, allowed) })
 	}
 }
 
-// explainNodePorts asks one mode; allowed says of each policy which connections come about.
+// explainNodePorts tests one mode; allowed lists the successful connections for each policy.
 func explainNodePorts(t *testing.T, mode string, allowed []string) {
 	g := newPolicyLab(t, "--nodeport-mode="+mode)
 	g.labels["far"] = "web"
@@ -86,7 +86,7 @@ func explainNodePorts(t *testing.T, mode string, allowed []string) {
 			g.policy("one", c.spec)
 		}
 		eventually(t, func() error {
-			var asking sync.WaitGroup
+			var checks sync.WaitGroup
 			var mu sync.Mutex
 			var errs []error
 			for _, from := range []machine{g.near, g.outside} {
@@ -95,8 +95,8 @@ func explainNodePorts(t *testing.T, mode string, allowed []string) {
 						word, _, _ := strings.Cut(node.name, " ")
 						want := strings.Contains(allowed[i], from.name+" "+word+" "+backend.name)
 						for family := range from.addresses {
-							asking.Go(func() {
-								err := g.explained(asked{from, node, backend, port}, family, want)
+							checks.Go(func() {
+								err := g.explained(connection{from, node, backend, port}, family, want)
 								mu.Lock()
 								defer mu.Unlock()
 								errs = append(errs, err)
@@ -105,7 +105,7 @@ func explainNodePorts(t *testing.T, mode string, allowed []string) {
 					}
 				}
 			}
-			asking.Wait()
+			checks.Wait()
 			if err := errors.Join(errs...); err != nil {
 				return fmt.Errorf("policy %s: %w", c.name, err)
 			}
@@ -114,7 +114,7 @@ func explainNodePorts(t *testing.T, mode string, allowed []string) {
 	}
 }
 
-// serviceAddresses are made of a number, and nobody else's.
+// serviceAddresses returns addresses that are unique for a number.
 func serviceAddresses(number uint16) []netip.Addr {
 	return []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(number >> 8), byte(number)}), netip.MustParseAddr(fmt.Sprintf("fd96::%x", number))}
 }

@@ -4,10 +4,10 @@ import (
 	"testing"
 )
 
-// webForClients lets pods in that are labelled so, at the port that the pod calls web.
+// webForClients allows pods with the label app: client at the port named web.
 const webForClients = "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}"
 
-// newAdmitted is a world with a policy by which near may reach pod, and nobody else.
+// newAdmitted is a policy lab with a policy that allows near to reach pod, and no others.
 func newAdmitted(t *testing.T) *policyLab {
 	g := newPolicyLab(t)
 	g.labels["far"] = "stranger"
@@ -24,7 +24,7 @@ func (g *policyLab) expectAdmitted() {
 	g.expectPorts(g.outside, g.pod)
 }
 
-// An agent that has lost what it wrote down of its pods knows by their addresses which policies select them.
+// An agent without endpoint files finds by address which policies select its pods.
 func TestPolicyOverLostFiles(t *testing.T) {
 	t.Parallel()
 	g := newAdmitted(t)
@@ -40,8 +40,8 @@ func TestPolicyOverLostFiles(t *testing.T) {
 	g.waitNoProblem(g.here)
 }
 
-// An agent that starts while nobody understands what there is about pods leaves policies as they were, and closes pods that are added
-// to all but their node until it does.
+// An agent that starts with a broken manifest of Pods keeps the policies as they were, and allows added pods traffic with
+// their node only.
 func TestPolicyOverBrokenPods(t *testing.T) {
 	t.Parallel()
 	g := newAdmitted(t)

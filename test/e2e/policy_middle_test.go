@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// conversation is a TCP connection of which a test holds both ends.
+// conversation is both ends of a TCP connection.
 type conversation struct{ client, server net.Conn }
 
 // converse opens one.
@@ -41,7 +41,7 @@ func converse(t *testing.T, client, server machine, port uint16, family int) con
 	return c
 }
 
-// passes tells whether what one end sends comes to the other in time.
+// passes checks that a byte from one end reaches the other in time.
 func passes(from, to net.Conn, limit time.Duration) error {
 	if _, err := from.Write([]byte("x")); err != nil {
 		return err
@@ -53,18 +53,18 @@ func passes(from, to net.Conn, limit time.Duration) error {
 	return err
 }
 
-// Connections that are there when the first policy selects a pod go on if the policy allows them, whichever end sends first and whatever their
-// ports are, and stop if it does not.
+// Established connections continue under the first policy that selects a pod if it allows them, whichever end sends
+// first and whatever the ports, and stop if not.
 func TestPolicyFirstUnderConnections(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
 			g := newPolicyLab(t, flags...)
 			type held struct {
-				what          string
+				name          string
 				from, to      func(conversation) net.Conn
 				client, other machine
-				goesOn        bool
+				allowed       bool
 				conversation
 			}
 			client := func(c conversation) net.Conn { return c.client }
@@ -74,16 +74,16 @@ func TestPolicyFirstUnderConnections(t *testing.T) {
 			for family := range 2 {
 				for _, peer := range []machine{g.near, g.far} {
 					for _, h := range []held{
-						{what: "of the pod, which sends first", from: client, to: server, client: g.pod, other: peer, goesOn: true},
-						{what: "of the pod, the other end sends first", from: server, to: client, client: g.pod, other: peer, goesOn: true},
-						{what: "to the pod, which sends first", from: server, to: client, client: peer, other: g.pod},
-						{what: "to the pod, the other end sends first", from: client, to: server, client: peer, other: g.pod},
+						{name: "of the pod, which sends first", from: client, to: server, client: g.pod, other: peer, allowed: true},
+						{name: "of the pod, the other end sends first", from: server, to: client, client: g.pod, other: peer, allowed: true},
+						{name: "to the pod, which sends first", from: server, to: client, client: peer, other: g.pod},
+						{name: "to the pod, the other end sends first", from: client, to: server, client: peer, other: g.pod},
 					} {
 						port++
 						h.conversation = converse(t, h.client, h.other, port, family)
-						h.what = fmt.Sprintf("%s and %s, family %d: %s", g.pod.name, peer.name, family, h.what)
+						h.name = fmt.Sprintf("%s and %s, family %d: %s", g.pod.name, peer.name, family, h.name)
 						if err := passes(h.from(h.conversation), h.to(h.conversation), patience); err != nil {
-							t.Fatalf("%s: before the policy: %v", h.what, err)
+							t.Fatalf("%s: before the policy: %v", h.name, err)
 						}
 						all = append(all, h)
 					}
@@ -93,15 +93,15 @@ func TestPolicyFirstUnderConnections(t *testing.T) {
 			g.expectPorts(g.near, g.pod)
 			for _, h := range all {
 				limit := patience
-				if !h.goesOn {
+				if !h.allowed {
 					limit = deniedFor
 				}
 				err := passes(h.from(h.conversation), h.to(h.conversation), limit)
 				var timeout net.Error
-				if h.goesOn && err != nil {
-					t.Errorf("%s: does not go on: %v", h.what, err)
-				} else if !h.goesOn && (err == nil || !errors.As(err, &timeout) || !timeout.Timeout()) {
-					t.Errorf("%s: goes on: %v", h.what, err)
+				if h.allowed && err != nil {
+					t.Errorf("%s: stops: %v", h.name, err)
+				} else if !h.allowed && (err == nil || !errors.As(err, &timeout) || !timeout.Timeout()) {
+					t.Errorf("%s: does not stop: %v", h.name, err)
 				}
 			}
 		})

@@ -16,19 +16,19 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// probe tries all the time what is not allowed.
+// probe repeats connections that are not allowed.
 type probe struct {
 	stopping              atomic.Bool
 	running               sync.WaitGroup
 	attempts, connections atomic.Int64
 }
 
-// probe has these ends dial the pod until finish.
+// probe makes these machines dial the pod until finish.
 func (g *policyLab) probe(from ...machine) *probe {
 	return probeAt(at(backendPort, g.pod.addresses...), from...)
 }
 
-// probeAt has these ends dial all of these until finish.
+// probeAt makes these machines dial all targets until finish.
 func probeAt(targets []netip.AddrPort, from ...machine) *probe {
 	p := &probe{}
 	for _, e := range from {
@@ -58,14 +58,14 @@ func (p *probe) finish(t *testing.T) {
 	p.stopping.Store(true)
 	p.running.Wait()
 	if p.attempts.Load() == 0 || p.connections.Load() > 0 {
-		t.Errorf("%d connections of %d came about that no policy allows", p.connections.Load(), p.attempts.Load())
+		t.Errorf("%d connections of %d succeeded that no policy allows", p.connections.Load(), p.attempts.Load())
 	}
 	t.Logf("%d attempts", p.attempts.Load())
 }
 
-// A pod that a policy isolates is never open, from its first moment on: neither to those who send to its address before it has one, nor
-// for what it sends itself. Nor is it while the agent does not know the policies yet, however long that takes. One beside them that no
-// policy selects is heard and hears.
+// A pod that a policy isolates is isolated from its first moment: neither packets that are sent to its address before
+// ADD nor its own pass. The same holds while the agent's policies are not synced. A pod that no policy selects sends and
+// receives.
 func TestPodsAddedUnderDenial(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
@@ -108,7 +108,7 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 					t.Fatal(err)
 				}
 				if at := pod.Addresses[0]; at != wanted[i] {
-					t.Errorf("%s has %s, and what is sent goes to %s", pod.Name, at, wanted[i])
+					t.Errorf("%s has %s, but datagrams are sent to %s", pod.Name, at, wanted[i])
 				}
 				return heard, sends
 			}
@@ -121,10 +121,10 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 				heard.isReached(t, g.node.place, wanted[i])
 				echo.isReached(t, g.node.place, g.near.addresses[0])
 				if all, allowed := heard.count.Load(), heard.from(g.node.addresses[0]).Load(); all > allowed {
-					t.Errorf("denied-%d has heard %d datagrams of others than its node", i, all-allowed)
+					t.Errorf("denied-%d received %d datagrams of others than its node", i, all-allowed)
 				}
 				if n := echo.from(wanted[i]).Load(); n > 0 {
-					t.Errorf("denied-%d may not send and has sent %d datagrams", i, n)
+					t.Errorf("denied-%d sent %d datagrams", i, n)
 				}
 				sends.finish()
 			}
@@ -144,11 +144,11 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 			eventually(t, func() error {
 				for _, e := range []machine{g.near, g.far} {
 					if heard.from(e.addresses[0]).Load() == 0 {
-						return fmt.Errorf("a pod that may do all of it has not heard %s", e.name)
+						return fmt.Errorf("a pod without policies does not receive from %s", e.name)
 					}
 				}
 				if echo.from(wanted[pods]).Load() == 0 {
-					return errors.New("a pod that may do all of it is not heard")
+					return errors.New("nothing arrives from a pod without policies")
 				}
 				return nil
 			})
@@ -156,7 +156,7 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 	}
 }
 
-// confIn is what a runtime says of a pod in a namespace.
+// confIn returns the runtime configuration of a pod in a namespace.
 func confIn(namespace string, pod *testbed.Pod) *libcni.RuntimeConf {
 	conf := runtimeConf(pod)
 	for i := range conf.Args {
@@ -167,7 +167,7 @@ func confIn(namespace string, pod *testbed.Pod) *libcni.RuntimeConf {
 	return conf
 }
 
-// While an agent does not know all policies, pods that are added are closed to all but their node.
+// While an agent's policies are not synced, added pods have traffic with their node only.
 func TestPodsAddedBeforePoliciesAreKnown(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
@@ -216,21 +216,22 @@ func TestPodsAddedBeforePoliciesAreKnown(t *testing.T) {
 	}
 }
 
-// listener counts what it hears.
+// listener counts the datagrams that it receives.
 type listener struct {
 	socket   *net.UDPConn
 	count    atomic.Int64
 	bySender sync.Map // of netip.Addr to *atomic.Int64
-	sockets  sync.Map // of netip.AddrPort: those that it has heard
+	sockets  sync.Map // of netip.AddrPort: senders
 }
 
-// from is how much it has heard from an address.
+// from counts the datagrams from an address.
 func (l *listener) from(a netip.Addr) *atomic.Int64 {
 	count, _ := l.bySender.LoadOrStore(a, &atomic.Int64{})
 	return count.(*atomic.Int64)
 }
 
-// isReached waits until it has heard somebody who may be heard, at this address. Whatever others have sent before has been heard by then.
+// isReached waits until a datagram from this place arrives at this address. Earlier datagrams of others have arrived by
+// then.
 func (l *listener) isReached(t *testing.T, from testbed.Place, at netip.Addr) {
 	t.Helper()
 	var socket *net.UDPConn
@@ -248,7 +249,7 @@ func (l *listener) isReached(t *testing.T, from testbed.Place, at netip.Addr) {
 			return err
 		}
 		if _, ok := l.sockets.Load(own); !ok {
-			return fmt.Errorf("%s is not heard at %s", own, at)
+			return fmt.Errorf("nothing arrives from %s at %s", own, at)
 		}
 		return nil
 	})
@@ -270,7 +271,7 @@ func datagrams(at testbed.Place, address netip.Addr) (l *listener, err error) {
 				return
 			}
 			sender = netip.AddrPortFrom(sender.Addr().Unmap(), sender.Port())
-			l.from(sender.Addr()).Add(1) // before the sum, which is never larger
+			l.from(sender.Addr()).Add(1) // before count, which is never larger than the sum
 			l.count.Add(1)
 			l.sockets.Store(sender, true)
 		}
@@ -278,15 +279,15 @@ func datagrams(at testbed.Place, address netip.Addr) (l *listener, err error) {
 	return l, nil
 }
 
-// sender sends to some addresses each millisecond until finish, whether they can be reached or not.
+// sender sends to some addresses each millisecond until finish, and ignores errors.
 type sender struct {
 	stopping atomic.Bool
 	ended    sync.WaitGroup
-	// rounds is how often it has sent to all of them, each time without an error: it has an address, and a route.
+	// rounds counts rounds without an error, in which it had an address and a route.
 	rounds atomic.Int64
 }
 
-// sendTo has somebody send until the test ends.
+// sendTo starts a sender, until the test ends.
 func sendTo(t *testing.T, from testbed.Place, to ...netip.Addr) *sender {
 	t.Helper()
 	var socket *net.UDPConn
@@ -303,7 +304,7 @@ func sendTo(t *testing.T, from testbed.Place, to ...netip.Addr) *sender {
 		for !s.stopping.Load() {
 			sent := 0
 			for _, a := range to {
-				if _, err := socket.WriteToUDPAddrPort([]byte("anybody there?"), netip.AddrPortFrom(a, backendPort)); err == nil {
+				if _, err := socket.WriteToUDPAddrPort([]byte("ping"), netip.AddrPortFrom(a, backendPort)); err == nil {
 					sent++
 				}
 			}
@@ -322,7 +323,7 @@ func (s *sender) finish() {
 	s.ended.Wait()
 }
 
-// goesOn waits until it has sent a lot more.
+// goesOn waits for more rounds.
 func (s *sender) goesOn(t *testing.T) {
 	t.Helper()
 	const enough = 20

@@ -16,8 +16,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// An address that pods have one after the other is each time that of the pod that has it. First it is that of one that a policy admits and
-// whose object stays, then of those that it does not admit; also while an agent does not know the policies, however long that takes.
+// A reused address has the identity of its current pod. First it belongs to a pod that a policy admits, whose object
+// stays, then to pods that it does not admit, also while the agent's policies are not synced.
 func TestPolicyAndReusedAddresses(t *testing.T) {
 	t.Parallel()
 	r := newReused(t)
@@ -37,16 +37,16 @@ func TestPolicyAndReusedAddresses(t *testing.T) {
 	r.expectStranger("last")
 }
 
-// reused is a node with few addresses, all of which policies know as those of pods that may send to web.
+// reused is a node with few addresses. Policies know all of them as addresses of pods that may send to web.
 type reused struct {
 	*cluster
 	here    *node
 	web     netip.Addr
-	heard   *listener // by web
+	heard   *listener // of web
 	clients map[netip.Addr]bool
 }
 
-// bystanders make a pass last some milliseconds, the time in which a pod would go by what tables say of the one that had its address.
+// bystanders are pods that make a policy update last some milliseconds: a window for the identity of the previous pod.
 const bystanders = 4000
 
 func newReused(t *testing.T) *reused {
@@ -87,12 +87,12 @@ func newReused(t *testing.T) *reused {
 			t.Fatal(err)
 		}
 		at := pod.Addresses[0]
-		if r.clients[at] { // it has come round
+		if r.clients[at] { // all addresses were used
 			r.delPod(r.here, pod)
 			return r
 		}
 		r.clients[at] = true
-		r.object("free", pod.Name, "client", at) // and stays when the pod is gone, as one that nobody has deleted yet
+		r.object("free", pod.Name, "client", at) // stays when the pod is gone, like an object that is not deleted yet
 		heard.isReached(t, r.lab.Place(pod), r.web)
 		r.delPod(r.here, pod)
 	}
@@ -110,24 +110,24 @@ func writePod(to *bytes.Buffer, namespace, name, app string, at netip.Addr) {
 	fmt.Fprintf(to, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: %s, labels: {app: %s}}\nstatus: {podIPs: [{ip: %s}]}\n", name, namespace, app, at)
 }
 
-// expectStranger adds a pod without an object, which sends to web as soon as it has an address, and takes it away.
+// expectStranger adds a pod without an object, which sends to web as soon as it has an address, and deletes it.
 func (r *reused) expectStranger(name string) {
 	r.t.Helper()
 	pod := r.newPod(r.here, name)
 	at := r.addReady(pod)
 	if !r.clients[at] {
-		r.t.Errorf("%s has %s, which none of the clients had: %v", name, at, r.clients)
+		r.t.Errorf("%s has %s, which no client had: %v", name, at, r.clients)
 	}
 	before := r.heard.from(at).Load()
 	r.sendAtOnce(pod, at)
 	r.heard.isReached(r.t, r.here.Place(), r.web)
 	if n := r.heard.from(at).Load() - before; n > 0 {
-		r.t.Errorf("%s at %s is heard %d times", name, at, n)
+		r.t.Errorf("%d datagrams of %s at %s arrive", n, name, at)
 	}
 	r.delPod(r.here, pod)
 }
 
-// addReady gives a pod its network as the plugin does, but for the address in the pod, which has the rest ready before the agent is asked.
+// addReady adds a pod as the plugin does, but configures everything except the address before it calls the agent.
 func (r *reused) addReady(pod *testbed.Pod) netip.Addr {
 	r.t.Helper()
 	conf := runtimeConf(pod)
@@ -156,7 +156,7 @@ func (r *reused) addReady(pod *testbed.Pod) netip.Addr {
 	return answer.Addresses[0].Addr()
 }
 
-// sendAtOnce has the pod send many datagrams to web, one right after the other, from an address that its device need not have.
+// sendAtOnce makes the pod send many datagrams to web at once, from an address that its device need not have.
 func (r *reused) sendAtOnce(pod *testbed.Pod, at netip.Addr) {
 	r.t.Helper()
 	const datagrams = 200
