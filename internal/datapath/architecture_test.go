@@ -16,7 +16,8 @@ import (
 
 const docsDir = "../../docs"
 
-// tableBelow gives the rows of the first table with this first column below a heading of a page of the documentation, header and all.
+// tableBelow returns the rows, with the header, of the first table with this first column below a heading of a
+// documentation page.
 func tableBelow(t *testing.T, page, heading, column string) [][]string {
 	t.Helper()
 	text, err := os.ReadFile(docsDir + "/" + page)
@@ -49,7 +50,7 @@ func tableBelow(t *testing.T, page, heading, column string) [][]string {
 
 var markedAsCode = regexp.MustCompile("`([a-z0-9_]+)`")
 
-// namesIn gives the words of a cell that are marked as code.
+// namesIn returns the words of a cell that are marked as code.
 func namesIn(cell string) []string {
 	var all []string
 	for _, m := range markedAsCode.FindAllStringSubmatch(cell, -1) {
@@ -58,7 +59,7 @@ func namesIn(cell string) []string {
 	return all
 }
 
-// compiled gives the names of the programs of both objects, and their maps.
+// compiled returns the names of the programs of both objects, and their maps.
 func compiled(t *testing.T) (programs []string, maps map[string]*ebpf.MapSpec) {
 	t.Helper()
 	maps = map[string]*ebpf.MapSpec{}
@@ -79,27 +80,27 @@ func compiled(t *testing.T) (programs []string, maps map[string]*ebpf.MapSpec) {
 	return programs, maps
 }
 
-// The table of maps in docs/architecture.md has every map once, no other, and says which of them are not pinned.
+// The table of maps in docs/architecture.md has every map once, and no other, and says which are not pinned.
 func TestArchitectureTellsOfMaps(t *testing.T) {
 	_, maps := compiled(t)
-	told := map[string]bool{}
+	listed := map[string]bool{}
 	for _, row := range tableBelow(t, "architecture.md", "Tables", "map")[1:] {
 		for _, name := range namesIn(row[0]) {
 			switch {
 			case maps[name] == nil:
-				t.Errorf("architecture.md tells of %s, which is no map", name)
-			case told[name]:
-				t.Errorf("architecture.md tells of %s twice", name)
+				t.Errorf("architecture.md lists %s, which is not a map", name)
+			case listed[name]:
+				t.Errorf("architecture.md lists %s twice", name)
 			}
-			told[name] = true
+			listed[name] = true
 			if pinned, says := slices.Contains(load.PinnedMaps, name), !strings.Contains(row[1], "not pinned"); pinned != says {
 				t.Errorf("architecture.md: %s is pinned: %t; the table says %t", name, pinned, says)
 			}
 		}
 	}
 	for name := range maps {
-		if !told[name] {
-			t.Errorf("architecture.md does not tell of map %s", name)
+		if !listed[name] {
+			t.Errorf("architecture.md does not list map %s", name)
 		}
 	}
 }
@@ -107,19 +108,19 @@ func TestArchitectureTellsOfMaps(t *testing.T) {
 // The table of hooks in docs/architecture.md has every program once, and no other.
 func TestArchitectureTellsOfPrograms(t *testing.T) {
 	programs, _ := compiled(t)
-	var told []string
+	var listed []string
 	for _, row := range tableBelow(t, "architecture.md", "What a packet meets", "hook")[1:] {
-		told = append(told, namesIn(row[1])...)
+		listed = append(listed, namesIn(row[1])...)
 	}
 	slices.Sort(programs)
-	slices.Sort(told)
-	if !slices.Equal(programs, told) {
-		t.Errorf("architecture.md tells of the programs %v, there are %v", told, programs)
+	slices.Sort(listed)
+	if !slices.Equal(programs, listed) {
+		t.Errorf("architecture.md lists the programs %v, the objects have %v", listed, programs)
 	}
 }
 
-// The alert that docs/observe.md advises is about every map that refuses what is new when it is full, and no other: arrays are always
-// full, and others push out what is least used, or a pod's own.
+// The alert that docs/observe.md recommends covers every map that rejects new entries when it is full, and no other:
+// arrays are always full, and the others evict.
 func TestAlertIsAboutMapsThatRefuse(t *testing.T) {
 	text, err := os.ReadFile(docsDir + "/observe.md")
 	if err != nil {
@@ -127,7 +128,7 @@ func TestAlertIsAboutMapsThatRefuse(t *testing.T) {
 	}
 	alert := regexp.MustCompile(`beeline_map_entries\{map=~"([a-z_|]+)"\}`).FindSubmatch(text)
 	if alert == nil {
-		t.Fatal("observe.md advises no alert by beeline_map_entries")
+		t.Fatal("observe.md recommends no alert on beeline_map_entries")
 	}
 	_, maps := compiled(t)
 	var want []string
@@ -143,6 +144,6 @@ func TestAlertIsAboutMapsThatRefuse(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(want, got) {
-		t.Errorf("the alert is about %v, maps that refuse when full are %v", got, want)
+		t.Errorf("the alert covers %v, maps that reject when full are %v", got, want)
 	}
 }

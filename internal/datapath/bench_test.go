@@ -8,13 +8,13 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 )
 
-// BenchmarkPrograms gives the time of one packet in one program, for each journey. ns/packet is the kernel's own
-// measurement of many runs in a row (the median of such rows), so everything is in the cache: a lower bound,
-// good for comparing versions. What running a program costs at all is in every figure; to_wire/nothing-to-do,
-// which returns at once, shows it. ns/op is that plus the system calls.
+// BenchmarkPrograms measures one packet in one program, for each journey. ns/packet is the kernel's measurement of
+// many runs in a row (the median of such rows). Everything is then in the CPU cache, so it is a lower bound that is
+// good for comparing versions. It includes the fixed cost of running a program; to_wire/nothing-to-do, which returns
+// at once, shows that cost. ns/op is ns/packet plus the system calls.
 //
-// Every run but the first finds the packet as the one before left it: hops count down. The packets therefore
-// start with all hops, and a measurement repeats in pieces short enough not to use them up.
+// Every run gets the packet as the previous run left it, with a lower TTL. Packets therefore start with the highest
+// TTL, and a measurement repeats in pieces short enough not to use it up.
 func BenchmarkPrograms(b *testing.B) {
 	ebpfRouting, plain := config.Datapath{EBPFRouting: true, Masquerade: true}, config.Datapath{EBPFRouting: true}
 	kubeProxy := config.Datapath{EBPFRouting: true, Masquerade: true, StackServices: true}

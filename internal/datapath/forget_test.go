@@ -15,7 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// Whatever tables have of the addresses of this node's pods is found, and goes with them.
+// Remembered finds all entries of the addresses of local pods, and ForgetPods removes them.
 func TestWhatIsRememberedOfPods(t *testing.T) {
 	testenv.Root(t)
 	d := harness.OpenTables(t, config.Datapath{Root: fixtures.Bpffs(t), Services: true}, fixtures.TestLog(t))
@@ -38,7 +38,7 @@ func TestWhatIsRememberedOfPods(t *testing.T) {
 	put(d.Objects.Maps.NatPods, bpf.AddressOf(listed), uint64(fixtures.SomeTime))
 	put(d.Objects.Maps.Affinities, bpf.Client{Address: bpf.AddressOf(sticky), Service: 1}, bpf.Affinity{})
 	put(d.Objects.Maps.Affinities, bpf.Client{Address: bpf.AddressOf(other), Service: 1}, bpf.Affinity{})
-	// The number of a namespace that reads as an address.
+	// A namespace ID that reads as an address.
 	put(d.Objects.Maps.Affinities, bpf.Client{Address: bpf.AddressOf(address("10.1.2.9")), Service: 1, Kind: uint32(bpf.ClientKindCLIENT_NETNS)}, bpf.Affinity{})
 
 	want := []netip.Addr{server, client, sticky, listed}
@@ -47,7 +47,7 @@ func TestWhatIsRememberedOfPods(t *testing.T) {
 		t.Fatalf("remembered are %v, want %v: %v", got, want, err)
 	}
 	if removed, err := d.ForgetPods(got); err != nil || removed != 6 {
-		t.Errorf("%d entries are removed, want 6: %v", removed, err)
+		t.Errorf("%d entries were removed, want 6: %v", removed, err)
 	}
 	if got, err := d.Remembered(ranges); err != nil || len(got) != 0 {
 		t.Errorf("remembered are still %v: %v", got, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// fuzzer checks what must hold for any packet at all.
+// fuzzer checks what holds for every packet.
 type fuzzer struct {
 	*harness.Harness
 	cfg     config.Datapath
@@ -24,12 +24,13 @@ func newFuzzer(tb testing.TB, cfg config.Datapath) *fuzzer {
 	return &fuzzer{harness.New(tb, cfg), cfg, map[string]uint64{}}
 }
 
-// check must be called on the stage. It gives the verdict, and false where the kernel does not take the packet.
+// check must run in the test's network namespace. It returns the verdict, and false if the kernel does not accept the
+// packet.
 func (f *fuzzer) check(in harness.Run) (v harness.Verdict, ran bool, err error) {
 	before := bytes.Clone(in.In)
 	got, err := f.Run(in)
 	if err != nil {
-		// The kernel wants a whole Ethernet header, something behind it, and the IP header it announces.
+		// The kernel requires a whole Ethernet header, data after it, and the IP header that it announces.
 		if fixtures.ShortForKernel(in.In) {
 			return 0, false, nil
 		}
@@ -59,7 +60,8 @@ func (f *fuzzer) check(in harness.Run) (v harness.Verdict, ran bool, err error) 
 	return got.Verdict, true, nil
 }
 
-// checkRedirected allows a redirected packet new MACs, one hop less and the checksum of that, and nothing else.
+// checkRedirected allows a redirected packet new MACs, a TTL lower by one and the matching checksum, and nothing
+// else.
 func checkRedirected(before, after []byte) error {
 	if len(before) != len(after) {
 		return fmt.Errorf("packet has %d bytes, had %d", len(after), len(before))
@@ -80,12 +82,12 @@ func checkRedirected(before, after []byte) error {
 		return fmt.Errorf("packet that is not IP is redirected")
 	}
 	if !bytes.Equal(want, after) {
-		return fmt.Errorf("redirecting changed more than MACs and hops:\n%s", fixtures.Layers(after))
+		return fmt.Errorf("redirecting changed more than MACs and TTL:\n%s", fixtures.Layers(after))
 	}
 	return nil
 }
 
-// checkCounters compares the counters of all programs with the drops seen so far.
+// checkCounters compares the counters of all programs with the drops so far.
 func (f *fuzzer) checkCounters(tb testing.TB) error {
 	counted := map[string]uint64{}
 	for _, d := range f.Counters(tb) {
@@ -99,7 +101,7 @@ func (f *fuzzer) checkCounters(tb testing.TB) error {
 	return nil
 }
 
-// randomPacket is a packet that could be, with some bytes that could not. Everything follows from r.
+// randomPacket is a plausible packet with some corrupted bytes. It depends on r only.
 func randomPacket(r *rand.Rand) []byte {
 	cast := []fixtures.Member{fixtures.PodA, fixtures.PodA2, fixtures.NoPod, fixtures.PodB, fixtures.PodC, fixtures.PodFar, fixtures.NodeA, fixtures.NodeB, fixtures.External,
 		{V4: fixtures.Addr("224.0.0.1"), V6: fixtures.Addr("ff02::1")}, {V4: fixtures.Addr("0.0.0.0"), V6: fixtures.Addr("::")}, {V4: fixtures.Addr("169.254.1.1"), V6: fixtures.Addr("fe80::1")}}
@@ -136,7 +138,7 @@ func randomPacket(r *rand.Rand) []byte {
 		p = p.Fragment(uint16(8*r.IntN(100)), r.IntN(2) == 0)
 	}
 	b := p.Bytes()
-	if r.IntN(2) == 0 { // break something, most of the time a header
+	if r.IntN(2) == 0 { // corrupt bytes, mostly of a header
 		for range 1 + r.IntN(4) {
 			b[r.IntN(min(len(b), 64))] = byte(r.Uint32())
 		}
@@ -152,7 +154,7 @@ func randomPacket(r *rand.Rand) []byte {
 	return b
 }
 
-// TestRandomPackets is FuzzPrograms without luck: the same packets every time.
+// TestRandomPackets is FuzzPrograms with a fixed seed.
 func TestRandomPackets(t *testing.T) {
 	const packets, chunk = 6000, 100
 	seen := map[string]int{}
@@ -173,7 +175,7 @@ func TestRandomPackets(t *testing.T) {
 	t.Logf("verdicts: %v", seen)
 	for _, want := range []string{"from_pod next", "from_pod drop", "from_pod redirect", "to_pod next", "to_pod drop", "from_wire next", "from_wire redirect", "to_wire next", "to_wire drop"} {
 		if seen[want] < 100 {
-			t.Errorf("only %d times %q: the packets do not try enough", seen[want], want)
+			t.Errorf("only %d times %q: the packets cover too little", seen[want], want)
 		}
 	}
 }
@@ -201,7 +203,7 @@ func (f *fuzzer) randomChunk(r *rand.Rand, packets int, seen map[string]int) err
 	return nil
 }
 
-// FuzzPrograms runs any bytes through all programs in all configurations.
+// FuzzPrograms runs arbitrary bytes through all programs in all configurations.
 func FuzzPrograms(f *testing.F) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 64 {
@@ -214,7 +216,7 @@ func FuzzPrograms(f *testing.F) {
 		fuzzers = append(fuzzers, newFuzzer(f, cfg))
 	}
 	f.Fuzz(func(t *testing.T, packet []byte, mark, gsoSize uint32) {
-		if len(packet) > 3000 { // what fits into the linear part of the kernel's test packet
+		if len(packet) > 3000 { // more does not fit into the linear part of the kernel's test packet
 			return
 		}
 		for _, z := range fuzzers {

@@ -52,7 +52,7 @@ func readJourneys(t *testing.T) []journey {
 	return all
 }
 
-// sources gives the text of every C file of ours, by its path below bpf/.
+// sources returns the text of each of our C files, by its path below bpf/.
 func sources(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -78,7 +78,7 @@ func sources(t *testing.T) map[string]string {
 
 var definition = regexp.MustCompile(`(?m)^(?:STAGE|int|(?:static __always_inline|static __noinline|GLOBAL_FN) [\w ]+?\*?) ?\*?(\w+)\([^;{]*\)\n\{\n((?:.*\n)*?)\}`)
 
-// functionsOf gives the functions that a source defines, with their bodies.
+// functionsOf returns the functions that a source defines, with their bodies.
 func functionsOf(source string) map[string]string {
 	all := map[string]string{}
 	for _, m := range definition.FindAllStringSubmatch(source, -1) {
@@ -89,8 +89,8 @@ func functionsOf(source string) map[string]string {
 
 func code(cell string) string { return strings.Trim(cell, "`") }
 
-// The tables of the README name what is there: functions in their files, programs at their hooks, drop reasons where they
-// are given.
+// The tables of the README are correct: functions are in their files, programs at their hooks, and drop reasons where
+// they are set.
 func TestJourneys(t *testing.T) {
 	journeys, files := readJourneys(t), sources(t)
 	if len(journeys) < 5 {
@@ -135,12 +135,12 @@ func TestJourneys(t *testing.T) {
 		}
 	}
 
-	// And nothing is left out: every program, stage and drop reason occurs.
+	// The tables are complete: every program, stage and drop reason occurs.
 	for name, text := range files {
 		for function := range functionsOf(text) {
 			isStage := strings.Contains(text, "STAGE "+function+"(") || spec.Programs[function] != nil
 			if isStage && !named[function] {
-				t.Errorf("README.md does not tell of %s in %s", function, name)
+				t.Errorf("README.md does not list %s in %s", function, name)
 			}
 		}
 	}
@@ -155,12 +155,12 @@ func TestJourneys(t *testing.T) {
 	for reason := range int(bpf.DropReasonDROP_MAX) {
 		name := "DROP_" + strings.ToUpper(flow.DropReason(reason).String())
 		if reason != int(bpf.DropReasonDROP_NONE) && !strings.Contains(strings.Join(drops, " "), name) {
-			t.Errorf("README.md does not tell of %s", name)
+			t.Errorf("README.md does not list %s", name)
 		}
 	}
 }
 
-// In each journey, every function but the programs is called by one that comes before it.
+// In each journey, every function except the programs is called by an earlier one.
 func TestJourneysFollowCalls(t *testing.T) {
 	files := sources(t)
 	for _, j := range readJourneys(t) {

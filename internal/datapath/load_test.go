@@ -13,8 +13,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// Every configuration must pass the verifier. How many instructions it walked is printed as Go benchmark
-// lines: `go test -run TestLoad -v` of two versions can be compared with benchstat. It is bounded by what is recorded.
+// Every configuration passes the verifier. The number of processed instructions is printed as Go benchmark lines:
+// benchstat compares `go test -run TestLoad -v` of two versions. The recorded numbers bound it.
 func TestLoad(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestLoad(t *testing.T) {
 	walked.check(t, t.Name())
 }
 
-// The constants of a configuration must reach the programs: each one changes what the verifier keeps.
+// The constants of a configuration reach the programs: each one changes which code the verifier keeps.
 func TestConfigChangesPrograms(t *testing.T) {
 	testenv.Root(t)
 	size := func(cfg config.Datapath, program string) int {

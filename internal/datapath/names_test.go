@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/load"
 )
 
-// The name of a drop reason is its C name in lower case: the way from a metric to the line that drops.
+// The name of a drop reason is its C name in lower case, so that a metric leads to the line that drops.
 func TestDropReasonNames(t *testing.T) {
 	reasons := fixtures.EnumOf(t, "../../bpf/types.h", "drop_reason", "DROP_")
 	const all = int(bpf.DropReasonDROP_MAX)
@@ -72,7 +72,7 @@ func TestProgramNames(t *testing.T) {
 	}
 }
 
-// Every map of the object is either pinned, or private to one load and of no use to the next.
+// Every map of the object is either pinned or private to one load.
 func TestPinnedMaps(t *testing.T) {
 	spec, err := bpf.Load()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// policyConfigs are ways to judge packets beside the ways to translate them, without a Root.
+// policyConfigs are configurations to load policies with, without a Root.
 func policyConfigs() map[string]config.Datapath {
 	all := map[string]config.Datapath{
 		"ebpf":              {EBPFRouting: true, Masquerade: true},
@@ -31,14 +31,14 @@ func policyConfigs() map[string]config.Datapath {
 	return all
 }
 
-// With policies and with all flows, every configuration must pass the verifier.
+// With policies and all flow events, every configuration passes the verifier.
 func TestLoadPolicy(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
 	loadPolicies(t, config.FlowsAll)
 }
 
-// So it must with fewer flows, whose programs are shorter by what is not told.
+// With fewer flow events, whose programs are shorter, too.
 func TestLoadPolicyFewerFlows(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
@@ -47,30 +47,31 @@ func TestLoadPolicyFewerFlows(t *testing.T) {
 
 func loadPolicies(t *testing.T, modes ...config.FlowMode) {
 	t.Helper()
-	walked := verified{}
+	processed := verified{}
 	for name, cfg := range policyConfigs() {
 		for _, flows := range modes {
 			cfg.Policy, cfg.Flows = true, flows
 			t.Run(fmt.Sprintf("%s/flows=%d", name, flows), func(t *testing.T) {
 				cfg.Root = fixtures.Bpffs(t)
 				programs := loadWhole(t, cfg)
-				walked.add(programs)
+				processed.add(programs)
 				for _, p := range programs {
 					fmt.Fprintf(os.Stdout, "BenchmarkVerify/program=%s/policy=%s/flows=%d 1 %d insns\n", p.Name, name, flows, p.Instructions)
 				}
 			})
 		}
 	}
-	walked.check(t, "TestLoadPolicy")
+	processed.check(t, "TestLoadPolicy")
 }
 
-// loadWhole loads what a configuration needs, and gives all its programs. Of a refused one it shows the end of the verifier's log.
+// loadWhole loads the programs of a configuration and returns them. If one is rejected it logs the end of the
+// verifier's log.
 func loadWhole(t *testing.T, cfg config.Datapath) []table.ProgramInfo {
 	t.Helper()
 	d, err := datapath.Open(cfg, slog.New(slog.DiscardHandler))
-	var refused *ebpf.VerifierError
-	if errors.As(err, &refused) {
-		t.Log(strings.Join(refused.Log[max(0, len(refused.Log)-60):], "\n"))
+	var rejected *ebpf.VerifierError
+	if errors.As(err, &rejected) {
+		t.Log(strings.Join(rejected.Log[max(0, len(rejected.Log)-60):], "\n"))
 	}
 	if err != nil {
 		t.Fatalf("%v", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// servicesConfigs are the ways to translate Services, without a Root.
+// servicesConfigs are configurations of Services, without a Root.
 func servicesConfigs() map[string]config.Datapath {
 	return map[string]config.Datapath{
 		"snat":                     {EBPFRouting: true, Masquerade: true, Services: true},
@@ -21,23 +21,23 @@ func servicesConfigs() map[string]config.Datapath {
 	}
 }
 
-// With Services, too, every configuration must pass the verifier.
+// With Services every configuration passes the verifier.
 func TestLoadServices(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
-	walked := verified{}
+	processed := verified{}
 	for name, cfg := range servicesConfigs() {
 		t.Run(name, func(t *testing.T) {
-			cfg.Root, cfg.Acceleration, cfg.Cgroup = fixtures.Bpffs(t), config.AccelerationAuto, "/sys/fs/cgroup" // for all programs there are
+			cfg.Root, cfg.Acceleration, cfg.Cgroup = fixtures.Bpffs(t), config.AccelerationAuto, "/sys/fs/cgroup" // to load all programs
 			programs := loadWhole(t, cfg)
 			if want := len(bpf.ProgramNames) + len(bpf.SocketProgramNames); len(programs) != want {
 				t.Errorf("%d programs, expected all %d", len(programs), want)
 			}
-			walked.add(programs)
+			processed.add(programs)
 			for _, p := range programs {
 				fmt.Fprintf(os.Stdout, "BenchmarkVerify/program=%s/services=%s 1 %d insns\n", p.Name, name, p.Instructions)
 			}
 		})
 	}
-	walked.check(t, t.Name())
+	processed.check(t, t.Name())
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/load"
 )
 
-// Only where programs of an earlier agent have Services that the new tables lack is there anything to wait for.
+// ServicesLost is true only if programs of an earlier agent are attached and the new Service tables start empty.
 func TestServicesLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		fresh         []string

@@ -20,14 +20,16 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// verifiedFile has the instructions that the verifier of each kernel walked, by the tests that load programs; its first line names the kernels.
+// verifiedFile lists how many instructions the verifier of each kernel processes, by test and program; its first line
+// names the kernels.
 const verifiedFile = "testdata/verified.txt"
 
-// verifiedTolerance is by how many percent a program may grow above what is recorded, before somebody has to look and record it anew. The
-// kernel refuses what is above a million (BPF_COMPLEXITY_LIMIT_INSNS).
+// verifiedTolerance is by how many percent a program may exceed the recorded number before it must be recorded again.
+// The kernel rejects more than a million (BPF_COMPLEXITY_LIMIT_INSNS).
 const verifiedTolerance = 5
 
-// verified is how many instructions the verifier walked of each program, at most, in the configurations of one test.
+// verified is the largest number of instructions that the verifier processed of each program in the configurations of
+// one test.
 type verified map[string]int
 
 func (v verified) add(programs []table.ProgramInfo) {
@@ -36,11 +38,11 @@ func (v verified) add(programs []table.ProgramInfo) {
 	}
 }
 
-// verifiedRow is what a line of the file is about.
+// verifiedRow is the key of a line of the file.
 type verifiedRow struct{ kernel, test, program string }
 
-// check fails the test if a program has grown above what is recorded for this kernel under the name of a test, or is not recorded. On a
-// kernel that the file does not name, twice the most of any kernel holds.
+// check fails the test if a program exceeds what is recorded for this kernel and test, or is not recorded. For a
+// kernel that the file does not name, the limit is twice the most of any kernel.
 func (v verified) check(t *testing.T, test string) {
 	t.Helper()
 	kernels, rows, err := readVerified()
@@ -63,17 +65,17 @@ func (v verified) problems(kernel, test string, kernels []string, rows map[verif
 			}
 		}
 		if got := v[program]; got*100 > bound*(100+verifiedTolerance) {
-			all = append(all, fmt.Sprintf("%s: the verifier of Linux %s walks %d instructions, and %d are recorded (%d %% more are tolerated)", program, kernel, got, bound, verifiedTolerance))
+			all = append(all, fmt.Sprintf("%s: the verifier of Linux %s processes %d instructions, and %d are recorded (%d %% more are tolerated)", program, kernel, got, bound, verifiedTolerance))
 		}
 	}
 	if len(all) > 0 {
-		all = append(all, fmt.Sprintf("if that is the price of a feature, put these lines into internal/datapath/%s in the place of theirs, and say in the commit what they pay for:\n%s",
+		all = append(all, fmt.Sprintf("if a feature needs them, put these lines into internal/datapath/%s in place of the old ones, and name the feature in the commit:\n%s",
 			verifiedFile, v.lines(kernel, test)))
 	}
 	return all
 }
 
-// lines are those of the file about this kernel and test.
+// lines are the lines of the file for this kernel and test.
 func (v verified) lines(kernel, test string) string {
 	var b strings.Builder
 	for _, program := range slices.Sorted(maps.Keys(v)) {
@@ -108,7 +110,7 @@ func parseVerified(text string) (kernels []string, rows map[verifiedRow]int, err
 	return strings.Fields(named), rows, nil
 }
 
-// kernelVersion is the running kernel's, without what follows the second number.
+// kernelVersion is the major and minor version of the running kernel.
 func kernelVersion(t *testing.T) string {
 	t.Helper()
 	var name unix.Utsname
@@ -122,7 +124,7 @@ func kernelVersion(t *testing.T) string {
 	return parts[0] + "." + parts[1]
 }
 
-// A program that grows is noticed, with what to do; so is one that nobody has recorded. An unknown kernel may need twice as many.
+// A program that grows or is not recorded is reported, with what to do. An unknown kernel may process twice as many.
 func TestVerifiedIsBounded(t *testing.T) {
 	kernels, rows, err := parseVerified("kernels: 6.1 6.18\n6.1 TestX from_pod 1000\n6.18 TestX from_pod 2000\n")
 	if err != nil {
@@ -147,7 +149,7 @@ func TestVerifiedIsBounded(t *testing.T) {
 	}
 }
 
-// The file is sorted, and names kernels that it has.
+// The file is sorted, and its first line names the kernels of its lines.
 func TestVerifiedFile(t *testing.T) {
 	kernels, rows, err := readVerified()
 	if err != nil {
@@ -167,12 +169,12 @@ func TestVerifiedFile(t *testing.T) {
 	}
 	for r := range rows {
 		if !slices.Contains(kernels, r.kernel) {
-			t.Errorf("%+v is of a kernel that the first line does not name", r)
+			t.Errorf("the first line does not name the kernel of %+v", r)
 		}
 	}
 }
 
-// What the verifier walks of the program that destroys sockets is recorded as that of all others.
+// The instructions of the program that destroys sockets are recorded, too.
 func TestLoadDestroy(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
@@ -180,8 +182,8 @@ func TestLoadDestroy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	peers := map[string]*ebpf.Map{bpf.MapSockStorage: testmaps.Open(t, config.Datapath{Services: true}).Maps.SockStorage}
-	all, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: peers})
+	storage := map[string]*ebpf.Map{bpf.MapSockStorage: testmaps.Open(t, config.Datapath{Services: true}).Maps.SockStorage}
+	all, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: storage})
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		testenv.Missing(t, "not on this kernel: bpf_sock_destroy (Linux 6.5)")
 	}
@@ -193,9 +195,9 @@ func TestLoadDestroy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	walked, told := info.VerifiedInstructions()
-	if !told {
-		t.Fatal("the kernel does not tell how many instructions the verifier walked")
+	processed, ok := info.VerifiedInstructions()
+	if !ok {
+		t.Fatal("the kernel does not report how many instructions the verifier processed")
 	}
-	verified{"destroy_udp": int(walked)}.check(t, t.Name())
+	verified{"destroy_udp": int(processed)}.check(t, t.Name())
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// A program that cannot be attached to a pod's device keeps the other one from nothing, and the error says whose packets are not judged.
+// If a program cannot be attached to a pod's device, the other one is, and the error says which direction is not
+// checked.
 func TestPodErrorNamesDirections(t *testing.T) {
 	t.Parallel()
 	n := netlab.NewNetwork(t, netlab.Options{Cfg: config.Datapath{EBPFRouting: true, Services: true}})
@@ -51,7 +52,7 @@ func TestPodErrorNamesDirections(t *testing.T) {
 	})
 }
 
-// A program that the datapath does not have is another error than one that this configuration does not load.
+// An unknown program is another error than one that this configuration does not load.
 func TestUnknownProgram(t *testing.T) {
 	testenv.Root(t)
 	d := harness.OpenTables(t, config.Datapath{Root: fixtures.Bpffs(t), EBPFRouting: true}, fixtures.TestLog(t))

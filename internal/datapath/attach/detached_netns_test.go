@@ -15,7 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/clsact"
 )
 
-// takeOff does what somebody else may do who has the rights: it takes the programs of the uplink off, without the agent.
+// takeOff detaches the programs of the uplink without the agent, as any privileged process can.
 func takeOff(n *netlab.Node, t *testing.T) {
 	t.Helper()
 	n.Do(t, func() error {
@@ -43,7 +43,7 @@ func takeOff(n *netlab.Node, t *testing.T) {
 	})
 }
 
-// Programs that somebody else has taken off are missed, and attaching brings them back.
+// Programs that another process has detached are reported missing, and attaching restores them.
 func TestCheckMissesDetachedPrograms(t *testing.T) {
 	for _, legacy := range harness.AttachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestCheckMissesDetachedPrograms(t *testing.T) {
 			}
 			takeOff(n.A, t)
 			if err := check(); err == nil {
-				t.Error("programs that were taken off are not missed")
+				t.Error("detached programs are not reported missing")
 			}
 			n.A.Do(t, func() error { return n.A.D.AttachUplink("eth0", n.A.Uplink.Index) })
 			if err := check(); err != nil {
@@ -71,7 +71,7 @@ func TestCheckMissesDetachedPrograms(t *testing.T) {
 	}
 }
 
-// CheckPod notices a program whose pin is gone too.
+// CheckPod reports a program whose pin is gone, too.
 func TestCheckMissesPinnedProgram(t *testing.T) {
 	t.Parallel()
 	n := netlab.NewNetwork(t, netlab.Options{Cfg: config.Datapath{EBPFRouting: true, Services: true}})
@@ -87,7 +87,7 @@ func TestCheckMissesPinnedProgram(t *testing.T) {
 	})
 	n.A.Do(t, func() error {
 		if err := n.A.D.CheckPod(name, index); err == nil {
-			t.Error("to_pod is gone and not missed")
+			t.Error("to_pod is gone and not reported missing")
 		}
 		if err := n.A.D.AttachPod(name, index); err != nil {
 			return err

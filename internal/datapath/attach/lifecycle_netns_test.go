@@ -31,7 +31,7 @@ func attachments(n *netlab.Node, t *testing.T) []attach.Attachment {
 	return all
 }
 
-// What is listed, what is pinned and what the kernel runs are the same, in every configuration.
+// In every configuration the listed, the pinned and the running programs are the same.
 func TestAttachments(t *testing.T) {
 	for _, legacy := range harness.AttachForms(t) {
 		for _, cfg := range fixtures.EveryConfig() {
@@ -64,7 +64,7 @@ func TestAttachments(t *testing.T) {
 					}
 				}
 
-				// Detach takes one device off, and can be repeated.
+				// Detach can be repeated, and affects one device.
 				for range 2 {
 					n.A.Do(t, func() error { return n.A.D.Detach(n.A1.Pair.HostName) })
 					want = slices.DeleteFunc(want, func(a attach.Attachment) bool { return a.Device == n.A1.Pair.HostName })
@@ -81,7 +81,7 @@ func TestAttachments(t *testing.T) {
 	}
 }
 
-// awaitNone waits until no program of ours is on a device any more.
+// awaitNone waits until a device has none of our programs.
 func awaitNone(n *netlab.Node, t *testing.T, ifindex int) {
 	t.Helper()
 	for deadline := time.Now().Add(netlab.Patience); running(n, t, ifindex) > 0; time.Sleep(time.Millisecond) {
@@ -91,13 +91,13 @@ func awaitNone(n *netlab.Node, t *testing.T, ifindex int) {
 	}
 }
 
-// running counts our programs on a device, however they are attached.
+// running counts our programs on a device, attached as links or as filters.
 func running(n *netlab.Node, t *testing.T, ifindex int) int {
 	t.Helper()
 	return len(n.ProgramsOn(t, ifindex))
 }
 
-// A device that is deleted and made again under the same name is another device.
+// A device that is deleted and created again with the same name is another device.
 func TestDeviceRecreated(t *testing.T) {
 	for _, legacy := range harness.AttachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestDeviceRecreated(t *testing.T) {
 			old := n.A1.Pair
 			n.A.Do(t, func() error { return device.Pods.Delete(old.HostName) })
 			if got := attachments(n.A, t); !slices.Equal(got, before) {
-				t.Errorf("attachments without the device %v, expected %v: a vanished device has to be seen", got, before)
+				t.Errorf("attachments without the device %v, expected %v: a deleted device must be listed", got, before)
 			}
 			n.A1.PlugIn(t)
 			if n.A1.Pair.HostName != old.HostName || n.A1.Pair.HostIndex == old.HostIndex {
@@ -126,7 +126,7 @@ func TestDeviceRecreated(t *testing.T) {
 				t.Errorf("the stacks have forwarded %d packets", by)
 			}
 
-			// Gone for good: Detach forgets it.
+			// A deleted device is no longer listed after Detach.
 			n.A.Do(t, func() error {
 				return errors.Join(device.Pods.Delete(old.HostName), n.A.D.Detach(old.HostName))
 			})
@@ -139,7 +139,7 @@ func TestDeviceRecreated(t *testing.T) {
 	}
 }
 
-// Device names may hold dots, BPF file systems' names may not.
+// Device names may contain dots, names on BPF file systems may not.
 func TestUplinkWithDot(t *testing.T) {
 	for _, legacy := range harness.AttachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestUplinkWithDot(t *testing.T) {
 	}
 }
 
-// After Remove nothing of ours is left on any device, and nothing pinned.
+// After Remove no device has a program of ours, and nothing is pinned.
 func TestUnload(t *testing.T) {
 	for _, legacy := range harness.AttachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestUnload(t *testing.T) {
 					t.Errorf("%s is left: %v", dir, err)
 				}
 			}
-			n.A.Start(t, legacy) // and from nothing again
+			n.A.Start(t, legacy) // and a fresh start works
 			n.CarriesPods(t)
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// What a new connection, a connect and a datagram cost that are for a Service, that are not, and where there are no programs.
+// The cost of a new connection, a connect and a datagram: to a Service, to another address, and without programs.
 func BenchmarkSocket(b *testing.B) {
 	testenv.Root(b)
 	r := netlab.NewSockets(b, false)
@@ -90,7 +90,8 @@ func BenchmarkSocket(b *testing.B) {
 	run("send/to=Services", send(netlab.Web4, netlab.Dns4))
 }
 
-// listener is a socket that accepts connections, whose backlog is never full: each is accepted before the next one.
+// listener is a socket that accepts connections. Its backlog is never full: each connection is accepted before the
+// next one.
 func listener(r *netlab.Sockets, tb testing.TB, at netip.AddrPort) int {
 	tb.Helper()
 	var fd int
@@ -105,7 +106,7 @@ func listener(r *netlab.Sockets, tb testing.TB, at netip.AddrPort) int {
 	return fd
 }
 
-// openOnce opens a connection of TCP to the listener, by way of an address, and resets it: nothing of it stays.
+// openOnce opens a TCP connection to the listener, through an address, and resets it, so that no TIME_WAIT is left.
 func openOnce(listener int, to unix.Sockaddr) error {
 	client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

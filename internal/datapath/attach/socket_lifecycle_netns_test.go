@@ -27,7 +27,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// While Services are replaced thousands of times, every connection finds a backend, and one of its own Service.
+// While Services are replaced thousands of times, every connection reaches a backend of its own Service.
 func TestSocketReplacement(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
@@ -60,7 +60,7 @@ func TestSocketReplacement(t *testing.T) {
 	for i := range replacements {
 		sets := [][]netip.Addr{{one}, {one, two}, {two}}
 		set := append(netlab.BothOf(netlab.Web4, sets[i%3]...), netlab.BothOf(netlab.Dns4, three)...)
-		// Ports that come and go let the kernel use the places of the others' entries again.
+		// Ports that are added and removed let the kernel reuse the elements of other entries.
 		extra := netlab.PortOf(netip.AddrPortFrom(netlab.Web4.Addr(), uint16(1000+i%7)), cluster.TCP, three)
 		var removed []service.PortName
 		if i%2 == 0 {
@@ -84,7 +84,7 @@ func TestSocketReplacement(t *testing.T) {
 	t.Logf("%d connections during %d replacements", made.Load(), replacements)
 }
 
-// connectOnce asks a Service its backend's name by UDP and connects by TCP.
+// connectOnce requests the backend's name from a Service by UDP and connects by TCP.
 func connectOnce(to netip.AddrPort, want []netip.Addr) error {
 	udp, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -100,7 +100,7 @@ func connectOnce(to netip.AddrPort, want []netip.Addr) error {
 	}
 	name, _, err := s.Hear()
 	if err != nil {
-		return fmt.Errorf("hear: %w", err)
+		return fmt.Errorf("receive: %w", err)
 	}
 	if b, err := netip.ParseAddrPort(name); err != nil || !slices.Contains(want, b.Addr()) {
 		return fmt.Errorf("%s answered for %s", name, to)
@@ -110,7 +110,7 @@ func connectOnce(to netip.AddrPort, want []netip.Addr) error {
 		return err
 	}
 	defer unix.Close(tcp)
-	// Reset at close: thousands of connections would else wait with their ports (TIME_WAIT).
+	// Reset at close, so that thousands of connections do not keep ports in TIME_WAIT.
 	if err := unix.SetsockoptLinger(tcp, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func connectOnce(to netip.AddrPort, want []netip.Addr) error {
 	return nil
 }
 
-// The next agent takes over: connections go on, sockets know their Services, and no connect is without the programs.
+// The next agent takes over: connections continue, sockets keep their Services, and every connect meets the programs.
 func TestSocketRestart(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
@@ -137,7 +137,7 @@ func TestSocketRestart(t *testing.T) {
 		t.Helper()
 		name, from := unconnected.AskAt(t, to)
 		if from != to {
-			t.Errorf("the answer came from %s, expected %s", from, to)
+			t.Errorf("the reply came from %s, expected %s", from, to)
 		}
 		return name
 	}
@@ -176,17 +176,17 @@ func TestSocketRestart(t *testing.T) {
 		t.Errorf("%v answered before, %v after restarts", names, after)
 	}
 	if now := linkIDs(r, t); !slices.Equal(links, now) {
-		t.Errorf("links were %v and are %v: they were made anew", links, now)
+		t.Errorf("links were %v and are %v: they were replaced", links, now)
 	}
 }
 
-// linkIDs gives the kernel's numbers of the links at sockets.
+// linkIDs returns the kernel's IDs of the links at sockets.
 func linkIDs(r *netlab.Sockets, tb testing.TB) []uint32 {
 	tb.Helper()
 	return netlab.PinnedLinkIDs(tb, load.SocketDir(r.Cfg.Root))
 }
 
-// The configuration says where the programs are: elsewhere, nowhere, and not at a cgroup that is gone.
+// The configuration determines where the programs are attached: at another cgroup, at none, and not at a removed one.
 func TestSocketCgroups(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
@@ -227,7 +227,7 @@ func TestSocketCgroups(t *testing.T) {
 		t.Errorf("%v are attached, %v", got, err)
 	}
 
-	// The cgroup is removed behind the agent's back: said, and mended by attaching again.
+	// The cgroup is removed without the agent: the check reports it, and attaching again repairs it.
 	gone := newRemovableCgroup(t)
 	moved.Cgroup = gone
 	restart(moved)
@@ -244,7 +244,7 @@ func TestSocketCgroups(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Without Services the next agent takes the programs off.
+	// Without Services the next agent detaches the programs.
 	none := moved
 	none.Services = false
 	if err := r.D.Close(); err != nil {
@@ -260,7 +260,7 @@ func TestSocketCgroups(t *testing.T) {
 	}
 }
 
-// newRemovableCgroup makes a cgroup that the test may remove.
+// newRemovableCgroup creates a cgroup that the test may remove.
 func newRemovableCgroup(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp(netlab.OwnCgroup(tb), "beeline-test-")
@@ -271,7 +271,7 @@ func newRemovableCgroup(tb testing.TB) string {
 	return dir
 }
 
-// A directory that is no cgroup of version 2 is refused with what to do.
+// A directory that is not on cgroup2 is rejected, and the error says what to mount.
 func TestSocketsNeedCgroup2(t *testing.T) {
 	testenv.Root(t)
 	d, err := harness.Open(config.Datapath{Root: fixtures.Bpffs(t), Services: true, Cgroup: t.TempDir()}, nil, fixtures.TestLog(t))
@@ -288,7 +288,7 @@ func TestSocketsNeedCgroup2(t *testing.T) {
 	}
 }
 
-// After Unload, and after Remove without a datapath, sockets are nobody's.
+// After Unload, and after Remove without a datapath, no socket has programs.
 func TestSocketUnload(t *testing.T) {
 	testenv.Root(t)
 	for _, way := range []string{"Unload", "Remove"} {
@@ -327,7 +327,7 @@ func TestSocketUnload(t *testing.T) {
 	}
 }
 
-// awaitUntouched waits until sockets of the cgroup connect where they say: the kernel lets go of a link in the background.
+// awaitUntouched waits until connect is not translated: the kernel releases a link in the background.
 func awaitUntouched(r *netlab.Sockets, tb testing.TB) {
 	tb.Helper()
 	deadline := time.Now().Add(netlab.Patience)

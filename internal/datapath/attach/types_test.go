@@ -6,7 +6,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// Every program at sockets is attached as the object says.
+// Every program at sockets has the attach type of the object.
 func TestSocketAttachTypes(t *testing.T) {
 	spec, err := bpf.Load()
 	if err != nil {

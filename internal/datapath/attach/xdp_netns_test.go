@@ -19,7 +19,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/netlab"
 )
 
-// runs counts how often a program of the node has run, while statistics are on.
+// runs is how often a program of the node has run, while statistics are enabled.
 func runs(n *netlab.Node, tb testing.TB, program string) uint64 {
 	tb.Helper()
 	all, err := n.D.Programs()
@@ -35,7 +35,7 @@ func runs(n *netlab.Node, tb testing.TB, program string) uint64 {
 	return 0
 }
 
-// echoes lets the world talk to a NodePort, with TCP and UDP.
+// echoes sends TCP and UDP of an external client to a NodePort.
 func echoes(n *netlab.Network, tb testing.TB, family int, connections int) {
 	tb.Helper()
 	frontend := netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort)
@@ -56,8 +56,8 @@ func echoes(n *netlab.Network, tb testing.TB, family int, connections int) {
 	}
 }
 
-// A client of the world reaches the backend on another node through XDP alone: the node's stack and its tc programs see
-// next to nothing of it.
+// Packets of an external client to a backend on another node pass at XDP: the node's stack and tc programs see almost
+// none.
 func TestNodePortXDP(t *testing.T) {
 	fixtures.CountRuns(t)
 	n := netlab.NewNetwork(t, netlab.Options{Cfg: fixtures.ServicesConfig(config.AccelerationXDP)})
@@ -72,7 +72,7 @@ func TestNodePortXDP(t *testing.T) {
 			echoes(n, t, family, 10)
 			xdp, tc, forwarded = runs(n.A, t, bpf.ProgWireXdp)-xdp, runs(n.A, t, bpf.ProgFromWire)-tc, n.A.Forwarded(t)-forwarded
 			t.Logf("%d packets at XDP, %d of them at tc, %d forwarded by the stack", xdp, tc, forwarded)
-			// At most one a second of each CPU follows the kernel's routes anew; the rest are ARP and its like.
+			// At most one packet per second and CPU renews the kernel's route; the rest are ARP and the like.
 			anew := uint64(runtime.NumCPU()) * uint64(time.Since(began)/time.Second)
 			if tc > xdp/100+anew || xdp < 500 || forwarded > 0 {
 				t.Errorf("of %d packets %d reached tc and the stack forwarded %d", xdp, tc, forwarded)
@@ -82,7 +82,7 @@ func TestNodePortXDP(t *testing.T) {
 	n.DropsNothing(t)
 }
 
-// Nothing is lost when the program is replaced while it forwards, as by a new agent: the link is updated in place.
+// Nothing is lost when the program is replaced while it forwards: the link is updated in place.
 func TestAccelerateAgain(t *testing.T) {
 	n := netlab.NewNetwork(t, netlab.Options{Cfg: fixtures.ServicesConfig(config.AccelerationXDP)})
 	n.A.ServeNodePort(t, false, n.B1)
@@ -104,7 +104,7 @@ func TestAccelerateAgain(t *testing.T) {
 	if after := xdpLink(n.A, t); after != before {
 		t.Errorf("link %d became link %d", before, after)
 	}
-	// And it goes when it is not wanted any more, without the connection.
+	// It is detached when it is not wanted any more, and the connection continues.
 	n.A.Cfg.Acceleration = config.AccelerationTC
 	old := n.A.D
 	n.A.Start(t, false)
@@ -116,7 +116,7 @@ func TestAccelerateAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	attached := true
-	for begin := time.Now(); attached && time.Since(begin) < netlab.Patience; time.Sleep(10 * time.Millisecond) { // the kernel lets go of it in the background
+	for begin := time.Now(); attached && time.Since(begin) < netlab.Patience; time.Sleep(10 * time.Millisecond) { // the kernel releases it in the background
 		n.A.Do(t, func() error {
 			dev, err := netlink.LinkByName("eth0")
 			attached = err != nil || dev.Attrs().Xdp != nil && dev.Attrs().Xdp.Attached
@@ -128,7 +128,7 @@ func TestAccelerateAgain(t *testing.T) {
 	}
 }
 
-// xdpLink gives the id of the link by which wire_xdp is on the uplink.
+// xdpLink is the ID of the link of wire_xdp on the uplink.
 func xdpLink(n *netlab.Node, tb testing.TB) link.ID {
 	tb.Helper()
 	l, err := link.LoadPinnedLink(n.D.PinOf(attach.Attachment{Device: "eth0", Program: bpf.ProgWireXdp}), nil)
@@ -143,8 +143,7 @@ func xdpLink(n *netlab.Node, tb testing.TB) link.ID {
 	return info.ID
 }
 
-// With auto a veth is left to tc, which forwards the same connections; with xdp, a device that is taken is an error and
-// tc forwards.
+// With auto, tc forwards on a veth. With xdp, a device with another XDP program is an error, and tc forwards.
 func TestAccelerateElsewhere(t *testing.T) {
 	n := netlab.NewNetwork(t, netlab.Options{Cfg: fixtures.ServicesConfig(config.AccelerationAuto)})
 	n.A.Do(t, func() error {

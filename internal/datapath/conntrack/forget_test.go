@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// addEntries puts sessions between others into the table.
+// addEntries adds entries of other connections to the table.
 func addEntries(tb testing.TB, d *tables, count int) {
 	tb.Helper()
 	w := table.Writes[bpf.Tuple, bpf.CtEntry]{M: d.Objects.Maps.Conntrack}
@@ -27,7 +27,7 @@ func addEntries(tb testing.TB, d *tables, count int) {
 	}
 }
 
-// Where the table is too full to be read, the program looks through it, and does so at once the next time.
+// A table that is too full to read is walked by the program, and at once the next time.
 func TestForgetAmongMany(t *testing.T) {
 	d := openTable(t)
 	pod := netip.MustParseAddr("10.1.0.5")
@@ -37,19 +37,19 @@ func TestForgetAmongMany(t *testing.T) {
 		if err := d.Objects.Maps.Conntrack.Put(own, bpf.CtEntry{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Sessions.Forget(pod); err != nil {
+		if err := d.Conntrack.Forget(pod); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Objects.Maps.Conntrack.Lookup(own, &bpf.CtEntry{}); !errors.Is(err, ebpf.ErrKeyNotExist) {
-			t.Errorf("the pod's session among %d others: %v", others, err)
+			t.Errorf("the pod's entry among %d others: %v", others, err)
 		}
-		until := d.Sessions.many.Load()
+		until := d.Conntrack.many.Load()
 		if isMany := until != nil && until.After(time.Now()); isMany != (others > fewEntries) {
-			t.Errorf("%d other sessions are many: %t", others, isMany)
+			t.Errorf("%d other entries are many: %t", others, isMany)
 		}
 		left, err := count(d.Objects.Maps.Conntrack)
 		if err != nil || left != others {
-			t.Errorf("%d sessions of others are left, want %d: %v", left, others, err)
+			t.Errorf("%d entries of others are left, want %d: %v", left, others, err)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func count(m *ebpf.Map) (n int, err error) {
 	return n, err
 }
 
-// BenchmarkForget forgets a pod that has no session, among sessions of others.
+// BenchmarkForget measures Forget for a pod without connections, among entries of other pods.
 func BenchmarkForget(b *testing.B) {
 	for _, others := range []int{0, 5000, 100000} {
 		b.Run(fmt.Sprintf("sessions=%d", others), func(b *testing.B) {
@@ -67,7 +67,7 @@ func BenchmarkForget(b *testing.B) {
 			addEntries(b, d, others)
 			pod := netip.MustParseAddr("10.1.0.5")
 			for b.Loop() {
-				if err := d.Sessions.Forget(pod); err != nil {
+				if err := d.Conntrack.Forget(pod); err != nil {
 					b.Fatal(err)
 				}
 			}

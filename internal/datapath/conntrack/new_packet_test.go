@@ -14,8 +14,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Who takes the place of a session that is not over forgets nothing of it, nor does settling: its answers, which no rule allows by
-// itself, go on, and all of its packets count.
+// An entry of `ct_new` that another one evicts, or that is flushed, keeps its state and counts: replies, which only
+// it allows, still pass.
 func TestYoungSessionsMove(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsUDP}))
@@ -42,7 +42,7 @@ func TestYoungSessionsMove(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := p.D.Objects.Generation.Advance(); err != nil { // permits end with the decisions
+		if err := p.D.Objects.Generation.Advance(); err != nil { // flush the flow cache, and with it the verdict caches
 			t.Fatal(err)
 		}
 		for _, c := range clients {
@@ -51,18 +51,18 @@ func TestYoungSessionsMove(t *testing.T) {
 		}
 		all := p.Entries(t)
 		if len(all) != len(clients) {
-			t.Fatalf("%d sessions of %d clients: %+v", len(all), len(clients), all)
+			t.Fatalf("%d entries of %d clients: %+v", len(all), len(clients), all)
 		}
 		for _, s := range all {
-			// The last datagrams of each direction are with a permit, or counted already.
+			// The last datagrams of each direction are counted in a verdict cache, or in the entry already.
 			if s.Packets[0] < 1 || s.Packets[0] > 2 || s.Packets[1] < 3 || s.Packets[1] > 4 {
-				t.Errorf("session of %s: packets %v", s.Source, s.Packets)
+				t.Errorf("entry of %s: packets %v", s.Source, s.Packets)
 			}
 		}
 	})
 }
 
-// One that is over leaves its place to the next one and is kept nowhere.
+// A new connection replaces a closed one in `ct_new`, and the closed one is not kept.
 func TestYoungSessionsEnd(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
@@ -77,20 +77,20 @@ func TestYoungSessionsEnd(t *testing.T) {
 			p.Allows(t, "FIN back", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, c, fixtures.TcpFIN|fixtures.TcpACK)))
 		}
 		if all := p.Entries(t); len(all) != 1 || all[0].Source != clients[1] || all[0].State != conntrack.Closed {
-			t.Errorf("sessions %+v, expected that of %s, closed", all, clients[1])
+			t.Errorf("entries %+v, expected a closed one of %s", all, clients[1])
 		}
 	})
 }
 
-// What opens a connection whose ports an older one has had, which was answered, is a new one's, wherever that is kept: it is counted from its beginning, and
-// there is one.
+// A SYN on the ports of an older connection with replies starts a new one, whichever map has the old entry: there is
+// one entry, with counts from zero.
 func TestYoungSessionsAgain(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		for i, ended := range []bool{true, false} {
 			p.Forget(t)
-			client, server := harness.End{Member: fixtures.PodB, Port: 40000 + uint16(i)}.At(family), harness.End{Member: fixtures.PodA, Port: 80}.At(family) // in different places
+			client, server := harness.End{Member: fixtures.PodB, Port: 40000 + uint16(i)}.At(family), harness.End{Member: fixtures.PodA, Port: 80}.At(family) // in different slots
 			syn := harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN))
 			p.Allows(t, "SYN", syn)
 			p.Allows(t, "SYN ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpSYN|fixtures.TcpACK)))
@@ -102,13 +102,13 @@ func TestYoungSessionsAgain(t *testing.T) {
 			}
 			p.Allows(t, "SYN", syn)
 			if all := p.Entries(t); len(all) != 1 || all[0].Packets != [2]uint64{1, 0} || all[0].State != conntrack.Opening {
-				t.Errorf("after one that has ended (%t): sessions %+v", ended, all)
+				t.Errorf("after a closed connection (%t): entries %+v", ended, all)
 			}
 		}
 	})
 }
 
-// What opens a connection and is sent again, since nobody answers, is of the same one, wherever that is kept by then.
+// A retransmitted SYN belongs to the same connection, whichever map has its entry.
 func TestYoungSessionsWait(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
@@ -135,28 +135,29 @@ func TestYoungSessionsWait(t *testing.T) {
 			counts[s.Source] = s.Packets
 		}
 		if len(all) != 2 || counts[clients[0]] != [2]uint64{3, 0} || counts[clients[1]] != [2]uint64{2, 0} {
-			t.Errorf("sessions %+v, expected one of each client with all its packets", all)
+			t.Errorf("entries %+v, expected one of each client with all its packets", all)
 		}
 	})
 }
 
-// TCP that carries nothing and opens nothing goes by the rules, and begins nothing: it may be of a session that is over and kept no more.
+// A TCP segment without SYN or data is evaluated and creates no entry: its connection may be closed, with its entry
+// expired.
 func TestBareSegmentsBeginNoSession(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		for _, c := range []struct {
-			name   string
-			flags  byte
-			data   string
-			filled bool // up to the length of Ethernet's shortest frame
-			begins int
+			name    string
+			flags   byte
+			data    string
+			padded  bool // padded to the minimum length of an Ethernet frame
+			creates int
 		}{
 			{name: "ACK", flags: fixtures.TcpACK},
-			{name: "ACK in a frame that is filled up", flags: fixtures.TcpACK, filled: true},
+			{name: "ACK in a padded frame", flags: fixtures.TcpACK, padded: true},
 			{name: "FIN", flags: fixtures.TcpFIN | fixtures.TcpACK},
-			{name: "SYN and ACK", flags: fixtures.TcpSYN | fixtures.TcpACK, begins: 1},
-			{name: "data", flags: fixtures.TcpACK, data: "!", begins: 1},
-			{name: "FIN with data", flags: fixtures.TcpFIN | fixtures.TcpACK, data: "!", begins: 1},
+			{name: "SYN and ACK", flags: fixtures.TcpSYN | fixtures.TcpACK, creates: 1},
+			{name: "data", flags: fixtures.TcpACK, data: "!", creates: 1},
+			{name: "FIN with data", flags: fixtures.TcpFIN | fixtures.TcpACK, data: "!", creates: 1},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
@@ -166,34 +167,34 @@ func TestBareSegmentsBeginNoSession(t *testing.T) {
 				if c.flags&fixtures.TcpSYN != 0 {
 					in = harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, c.flags).Payload(c.data))
 				}
-				if c.filled {
+				if c.padded {
 					in.In = append(in.In, make([]byte, 6)...)
 				}
 				p.Allows(t, "allowed", in)
-				if n := len(p.Entries(t)); n != c.begins {
-					t.Errorf("%d sessions, expected %d", n, c.begins)
+				if n := len(p.Entries(t)); n != c.creates {
+					t.Errorf("%d entries, expected %d", n, c.creates)
 				}
-				if c.begins == 0 {
+				if c.creates == 0 {
 					p.Allows(t, "data afterwards", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpACK)))
 					if n := len(p.Entries(t)); n != 1 {
-						t.Errorf("%d sessions after data, expected one", n)
+						t.Errorf("%d entries after data, expected one", n)
 					}
 					p.Ingress(t, map[policy.Identity]policy.Ports{})
-					p.Denies(t, "forbidden", in, harness.NoIngress)
+					p.Denies(t, "denied", in, harness.NoIngress)
 				}
 			})
 		}
 	})
 }
 
-// However often sessions are settled meanwhile, each packet finds its own.
+// Each packet finds its entry while `ct_new` is flushed concurrently.
 func TestSettleUnderTraffic(t *testing.T) {
 	const clients = 2000
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsUDP}))
 	var stop atomic.Bool
-	var settling sync.WaitGroup
-	settling.Go(func() {
+	var flushing sync.WaitGroup
+	flushing.Go(func() {
 		for !stop.Load() {
 			if err := p.D.Conntrack.Flush(); err != nil {
 				t.Error(err)
@@ -206,11 +207,11 @@ func TestSettleUnderTraffic(t *testing.T) {
 		client := harness.End{Member: fixtures.PodB, Port: 20000 + i}.At(4)
 		p.Allows(t, "query", harness.WireBrings(harness.Datagram(fixtures.FromWire(), client, server)))
 		p.Allows(t, "reply", harness.PodSends(harness.Datagram(fixtures.FromPod(), server, client)))
-		runtime.Gosched() // with one processor the two take turns
+		runtime.Gosched() // lets the flusher run on a single CPU
 	}
 	stop.Store(true)
-	settling.Wait()
+	flushing.Wait()
 	if n := len(p.Entries(t)); n != clients {
-		t.Errorf("%d sessions of %d clients", n, clients)
+		t.Errorf("%d entries of %d clients", n, clients)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// smallTable has a table of sessions in which 16 pods have a share each, of four rings of 16.
+// smallTable has a conntrack table in which 16 pods have a share each, of four rings of 16.
 var smallTable = config.Datapath{EBPFRouting: true, Sizes: config.Sizes{Conntrack: tableSize}}
 
 const (
@@ -24,7 +24,7 @@ const (
 	smallRing = tableSize / 16 / 4
 )
 
-// everything lets PodA and PodA2 do what they open themselves, and nothing that others open.
+// isolate allows PodA and PodA2 what they initiate, and nothing that others initiate.
 func isolate(p *harness.Policy, tb testing.TB) {
 	tb.Helper()
 	for _, pod := range []fixtures.Member{fixtures.PodA, fixtures.PodA2} {
@@ -32,7 +32,7 @@ func isolate(p *harness.Policy, tb testing.TB) {
 	}
 }
 
-// flood has many sessions begin with one packet each. Those that are young move on, and the permits are gone.
+// flood creates many connections with one packet each, then flushes `ct_new` and the verdict caches.
 func flood(p *harness.Policy, t *testing.T, n int, packet func(port uint16) harness.Run) {
 	t.Helper()
 	p.Netns.Do(func() {
@@ -51,14 +51,14 @@ func flood(p *harness.Policy, t *testing.T, n int, packet func(port uint16) harn
 	}
 }
 
-// conversation is one of UDP, as its two ends send it.
-type conversation struct{ question, answer harness.Run }
+// conversation is a UDP exchange, as its two ends send it.
+type conversation struct{ request, reply harness.Run }
 
 func converse(p *harness.Policy, t *testing.T, c conversation) {
 	t.Helper()
-	for range 2 { // so it lasts
-		p.Allows(t, "question", c.question)
-		p.Allows(t, "answer", c.answer)
+	for range 2 { // so it is assured
+		p.Allows(t, "request", c.request)
+		p.Allows(t, "reply", c.reply)
 		if err := p.D.Conntrack.Flush(); err != nil {
 			t.Fatal(err)
 		}
@@ -68,8 +68,8 @@ func converse(p *harness.Policy, t *testing.T, c conversation) {
 	}
 }
 
-// Whatever another pod opens, and whatever others open to a pod, the answers to what it has asked get in: their session is not evicted, be
-// it one that has only begun or one that lasts. A pod that has more than its share loses its own, the oldest first.
+// Neither connections of another pod nor connections to a pod evict the entries of what the pod has requested, new or
+// assured: replies still pass. A pod that exceeds its share loses its own entries, the oldest first.
 func TestSessionsOfOtherPods(t *testing.T) {
 	p := harness.NewPolicy(t, smallTable)
 	isolate(p, t)
@@ -95,24 +95,24 @@ func TestSessionsOfOtherPods(t *testing.T) {
 				lasts, begins := ask(harness.PodSends, fixtures.PodA, 40000), ask(harness.PodSends, fixtures.PodA, 40001)
 				own := ask(harness.Pod2Sends, fixtures.PodA2, 40002)
 				converse(p, t, lasts)
-				p.Allows(t, "question", begins.question)
-				p.Allows(t, "the flooding pod's own question", own.question)
+				p.Allows(t, "request", begins.request)
+				p.Allows(t, "the flooding pod's own request", own.request)
 				if err := p.D.Conntrack.Flush(); err != nil {
 					t.Fatal(err)
 				}
 				flood(p, t, 3*tableSize, c.flood)
-				p.Allows(t, "an answer of a session that lasts", lasts.answer)
-				p.Allows(t, "an answer of a session that has only begun", begins.answer)
-				p.Denies(t, "an answer to the flooding pod's own oldest question", own.answer, harness.NoIngress)
+				p.Allows(t, "a reply of an assured connection", lasts.reply)
+				p.Allows(t, "a reply of a new connection", begins.reply)
+				p.Denies(t, "a reply to the flooding pod's own oldest request", own.reply, harness.NoIngress)
 				if n := len(p.Entries(t)); n > 2+smallRing {
-					t.Errorf("%d sessions are kept, of which the flood may have %d", n, smallRing)
+					t.Errorf("%d entries are retained, of which the flood may have %d", n, smallRing)
 				}
 			})
 		}
 	})
 }
 
-// What comes from outside is charged to who receives it, beside what that one has opened.
+// Inbound connections are charged to the receiving pod, separately from the connections that it initiates.
 func TestSessionsFromOutside(t *testing.T) {
 	p := harness.NewPolicy(t, smallTable)
 	p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{
@@ -124,17 +124,17 @@ func TestSessionsFromOutside(t *testing.T) {
 		own := conversation{harness.PodSends(harness.Datagram(fixtures.FromPod(), from, dns)), harness.WireBrings(harness.Datagram(fixtures.FromWire(), dns, from))}
 		client, served := harness.End{Member: fixtures.External, Port: 50000}.At(family), harness.End{Member: fixtures.PodA, Port: 53}.At(family)
 		others := conversation{harness.WireBrings(harness.Datagram(fixtures.FromWire(), client, served)), harness.PodSends(harness.Datagram(fixtures.FromPod(), served, client))}
-		p.Allows(t, "question", own.question)
+		p.Allows(t, "request", own.request)
 		converse(p, t, others)
 		flood(p, t, 3*tableSize, func(port uint16) harness.Run {
 			return harness.WireBrings(harness.Datagram(fixtures.FromWire(), harness.End{Member: fixtures.External, Port: port}.At(family), served))
 		})
-		p.Allows(t, "an answer to the pod", own.answer)
-		p.Allows(t, "an answer of the pod, to a client that it has long had", others.answer)
+		p.Allows(t, "a reply to the pod", own.reply)
+		p.Allows(t, "the pod's reply to an earlier client", others.reply)
 	})
 }
 
-// A client with however many sessions that last evicts others' with the same pod in an eighth of the ring only.
+// A client with many assured connections to a pod evicts those of other clients in an eighth of the ring only.
 func TestSessionsOfOtherClients(t *testing.T) {
 	p := harness.NewPolicy(t, smallTable)
 	p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{
@@ -155,27 +155,27 @@ func TestSessionsOfOtherClients(t *testing.T) {
 	for port := range uint16(4 * smallRing) {
 		converse(p, t, asks(netip.AddrPortFrom(fixtures.PodB.V4, 40000+port)))
 	}
-	if lost := unanswered(p, t, others); lost > smallRing/8 {
-		t.Errorf("%d of %d sessions of other clients are lost to one that has many", lost, smallRing)
+	if lost := droppedReplies(p, t, others); lost > smallRing/8 {
+		t.Errorf("%d of %d entries of other clients are evicted by one that has many", lost, smallRing)
 	}
-	var neighbours []conversation // they share a prefix, and yet no part
+	var neighbours []conversation // they share a prefix, but no part of the ring
 	for range 8 {
 		client = client.Next()
 		c := asks(netip.AddrPortFrom(client, 50000))
 		converse(p, t, c)
 		neighbours = append(neighbours, c)
 	}
-	if lost := unanswered(p, t, neighbours); lost > len(neighbours)/2 {
-		t.Errorf("%d of %d sessions of new clients are lost to each other", lost, len(neighbours))
+	if lost := droppedReplies(p, t, neighbours); lost > len(neighbours)/2 {
+		t.Errorf("%d of %d entries of new clients are evicted by each other", lost, len(neighbours))
 	}
 }
 
-// unanswered says of how many conversations the answer is dropped.
-func unanswered(p *harness.Policy, tb testing.TB, all []conversation) (lost int) {
+// droppedReplies counts the conversations whose reply is dropped.
+func droppedReplies(p *harness.Policy, tb testing.TB, all []conversation) (lost int) {
 	tb.Helper()
 	p.Netns.Do(func() {
 		for _, c := range all {
-			if got, err := p.Run(c.answer); err != nil {
+			if got, err := p.Run(c.reply); err != nil {
 				tb.Error(err)
 			} else if got.Verdict == harness.VerdictDrop {
 				lost++
@@ -185,7 +185,7 @@ func unanswered(p *harness.Policy, tb testing.TB, all []conversation) (lost int)
 	return lost
 }
 
-// A pod that has more sessions that last than its share loses what is over first, and then what had no packet for the longest time of a few.
+// A pod with more assured connections than its share loses expired entries first, then the longest idle of a few.
 func TestSessionsThatLast(t *testing.T) {
 	p := harness.NewPolicy(t, smallTable)
 	isolate(p, t)
@@ -198,16 +198,16 @@ func TestSessionsThatLast(t *testing.T) {
 	for port := range uint16(smallRing) {
 		converse(p, t, ask(first+port))
 	}
-	var quiet bpf.Tuple // of the first four, the second had no packet for longest
+	var quiet bpf.Tuple // of the first four, the second is idle for longest
 	for port := range uint16(smallRing) {
 		key, _ := bpf.ConntrackKey(bpf.Tuple{
 			Source: bpf.AddressOf(fixtures.PodA.V4), Destination: bpf.AddressOf(fixtures.PodB.V4), SourcePort: bpf.NetworkOrder(first + port), DestinationPort: bpf.NetworkOrder(53), Protocol: fixtures.ProtoUDP,
 		})
 		var s bpf.CtEntry
 		if err := p.D.Objects.Maps.Conntrack.Lookup(key, &s); err != nil {
-			t.Fatalf("session %d: %v", port, err)
+			t.Fatalf("entry %d: %v", port, err)
 		}
-		s.Seen = uint64(time.Second) // a machine may have booted just now
+		s.Seen = uint64(time.Second) // the machine may have just booted
 		if port == 1 {
 			quiet, s.Seen = key, uint64(time.Millisecond)
 		}
@@ -218,17 +218,17 @@ func TestSessionsThatLast(t *testing.T) {
 	converse(p, t, ask(first+smallRing))
 	var s bpf.CtEntry
 	if err := p.D.Objects.Maps.Conntrack.Lookup(quiet, &s); !errors.Is(err, ebpf.ErrKeyNotExist) {
-		t.Errorf("the session that had no packet for the longest time: %v", err)
+		t.Errorf("the entry that is idle for longest: %v", err)
 	}
 	for port := range uint16(smallRing + 1) {
 		if port != 1 {
-			p.Allows(t, "an answer", ask(first+port).answer)
+			p.Allows(t, "a reply", ask(first+port).reply)
 		}
 	}
 }
 
-// Who gets the address of a pod that is gone inherits no session of it: neither what it has opened nor what was opened to it, young or not,
-// whether there are few sessions or many.
+// A pod that reuses an address inherits no entry of it: neither outbound nor inbound, in `ct_new` or `conntrack`,
+// with few entries or many.
 func TestForgetPod(t *testing.T) {
 	p := harness.NewPolicy(t, smallTable)
 	isolate(p, t)
@@ -240,13 +240,13 @@ func TestForgetPod(t *testing.T) {
 
 func testForgetPod(t *testing.T, p *harness.Policy) {
 	harness.EachFamily(t, func(t *testing.T, family int) {
-		for _, settled := range []bool{false, true} {
+		for _, flushed := range []bool{false, true} {
 			p.Forget(t)
 			dns := harness.End{Member: fixtures.PodB, Port: 53}.At(family)
 			gone, stays := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodA2, Port: 40000}.At(family)
-			p.Allows(t, "question", harness.PodSends(harness.Datagram(fixtures.FromPod(), gone, dns)))
-			p.Allows(t, "question of another pod", harness.Pod2Sends(harness.Datagram(fixtures.FromPod(), stays, dns)))
-			if settled {
+			p.Allows(t, "request", harness.PodSends(harness.Datagram(fixtures.FromPod(), gone, dns)))
+			p.Allows(t, "request of another pod", harness.Pod2Sends(harness.Datagram(fixtures.FromPod(), stays, dns)))
+			if flushed {
 				if err := p.D.Conntrack.Flush(); err != nil {
 					t.Fatal(err)
 				}
@@ -257,24 +257,24 @@ func testForgetPod(t *testing.T, p *harness.Policy) {
 			if err := p.D.Objects.Generation.Advance(); err != nil {
 				t.Fatal(err)
 			}
-			p.Denies(t, "an answer to who is gone", harness.WireBrings(harness.Datagram(fixtures.FromWire(), dns, gone)), harness.NoIngress)
-			p.Allows(t, "an answer to the other one", harness.WireBrings(harness.Datagram(fixtures.FromWire(), dns, stays)))
+			p.Denies(t, "a reply to the deleted pod", harness.WireBrings(harness.Datagram(fixtures.FromWire(), dns, gone)), harness.NoIngress)
+			p.Allows(t, "a reply to the other pod", harness.WireBrings(harness.Datagram(fixtures.FromWire(), dns, stays)))
 			err := table.Read(p.D.Objects.Maps.CtSlots, func(at *bpf.CtSlot, _ *bpf.Tuple) {
 				if at.Pod == bpf.AddressOf(fixtures.PodA.Addr(family)) {
-					t.Errorf("slot %#x is still charged to who is gone", at.Slot)
+					t.Errorf("slot %#x is still charged to the deleted pod", at.Slot)
 				}
 			})
 			if err != nil {
 				t.Error(err)
 			}
 			if err := p.D.Objects.Maps.CtShares.Lookup(bpf.AddressOf(fixtures.PodA.Addr(family)), &bpf.CtShare{}); !errors.Is(err, ebpf.ErrKeyNotExist) {
-				t.Errorf("share of who is gone: %v", err)
+				t.Errorf("share of the deleted pod: %v", err)
 			}
 		}
 	})
 }
 
-// Where there are more pods the shares are smaller, and a pod loses what is beyond its own.
+// More pods have smaller shares, and a pod loses the entries beyond its share.
 func TestSessionsAreShared(t *testing.T) {
 	p := harness.NewPolicy(t, smallTable)
 	isolate(p, t)
@@ -283,7 +283,7 @@ func TestSessionsAreShared(t *testing.T) {
 		return harness.PodSends(harness.Datagram(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: port}.At(4), dns))
 	})
 	if n := len(p.Entries(t)); n != smallRing {
-		t.Fatalf("%d sessions, expected %d", n, smallRing)
+		t.Fatalf("%d entries, expected %d", n, smallRing)
 	}
 	for i := range byte(32) {
 		if err := p.D.Objects.Maps.CtShares.Put(bpf.AddressOf(netip.AddrFrom4([4]byte{10, 1, 200, i})), bpf.CtShare{}); err != nil {
@@ -298,6 +298,6 @@ func TestSessionsAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(p.Entries(t)); n != smallRing/4 { // 33 pods: 64 shares
-		t.Errorf("%d sessions of a pod that may have %d", n, smallRing/4)
+		t.Errorf("%d entries of a pod that may have %d", n, smallRing/4)
 	}
 }

@@ -23,13 +23,13 @@ const (
 	hasReset    = uint32(bpf.CtFlagCT_RESET)
 )
 
-// tables are the maps of sessions with the table that keeps them.
+// tables are the conntrack maps with their table.
 type tables struct {
 	*load.Objects
-	Sessions *Table
+	Conntrack *Table
 }
 
-// openTable opens the maps of sessions.
+// openTable opens the conntrack maps.
 func openTable(tb testing.TB) *tables {
 	tb.Helper()
 	o := testmaps.Open(tb, config.Datapath{Policy: true})
@@ -40,7 +40,8 @@ func openTable(tb testing.TB) *tables {
 	return &tables{o, s}
 }
 
-// A session goes when it has been quiet for as long as its state lasts, and not a second earlier; whoever asks is told.
+// An entry expires when it has been idle for the timeout of its state, not a second earlier, and is passed to the
+// callback.
 func TestSessionsExpire(t *testing.T) {
 	const tcp, udp, sctp = uint8(cluster.TCP), uint8(cluster.UDP), uint8(cluster.SCTP)
 	for _, c := range []struct {
@@ -51,7 +52,7 @@ func TestSessionsExpire(t *testing.T) {
 		state    State
 	}{
 		{"TCP established", tcp, isAnswered, 6 * time.Hour, Established},
-		{"TCP without an answer", tcp, 0, time.Minute, Opening},
+		{"TCP without a reply", tcp, 0, time.Minute, Opening},
 		{"TCP, who opened it has sent FIN", tcp, isAnswered | hasFIN, 4 * time.Minute, Closing},
 		{"TCP, the other end has sent FIN", tcp, isAnswered | hasOtherFIN, 4 * time.Minute, Closing},
 		{"TCP, both ends have sent FIN", tcp, isAnswered | hasFIN | hasOtherFIN, 10 * time.Second, Closed},
@@ -59,7 +60,7 @@ func TestSessionsExpire(t *testing.T) {
 		{"TCP given up", tcp, hasReset, 10 * time.Second, Closed},
 		{"UDP", udp, isAnswered, 2 * time.Minute, Established},
 		{"UDP has no FIN", udp, isAnswered | hasFIN | hasReset, 2 * time.Minute, Established},
-		{"UDP without an answer", udp, 0, time.Minute, Opening},
+		{"UDP without a reply", udp, 0, time.Minute, Opening},
 		{"SCTP", sctp, isAnswered, 2 * time.Minute, Established},
 		{"ICMP echo", uint8(cluster.ICMP), isAnswered, time.Minute, Established},
 		{"ICMPv6 echo", uint8(cluster.ICMPv6), isAnswered | isTurned, time.Minute, Established},
@@ -90,21 +91,21 @@ func TestSessionsExpire(t *testing.T) {
 			check := func(want []Entry, wantAll []Entry) {
 				t.Helper()
 				var told []Entry
-				if removed, err := d.Sessions.Expire(fixtures.SomeTime, nil, func(s Entry) { told = append(told, s) }); err != nil || removed != len(want) {
+				if removed, err := d.Conntrack.Expire(fixtures.SomeTime, nil, func(s Entry) { told = append(told, s) }); err != nil || removed != len(want) {
 					t.Errorf("%d are removed: %v", removed, err)
 				}
 				if diff := cmp.Diff(want, told, fixtures.CompareEntries); diff != "" {
-					t.Errorf("told (-wanted +got):\n%s", diff)
+					t.Errorf("ended (-wanted +got):\n%s", diff)
 				}
-				if diff := cmp.Diff([]Count{{c.protocol, c.state, 1}}, d.Sessions.Counts()); diff != "" {
+				if diff := cmp.Diff([]Count{{c.protocol, c.state, 1}}, d.Conntrack.Counts()); diff != "" {
 					t.Errorf("counts (-wanted +got):\n%s", diff)
 				}
 				var all []Entry
-				if _, err := d.Sessions.Expire(0, func(s Entry) { all = append(all, s) }, nil); err != nil { // at the beginning of time nothing expires
+				if _, err := d.Conntrack.Expire(0, func(s Entry) { all = append(all, s) }, nil); err != nil { // at time 0 nothing expires
 					t.Fatal(err)
 				}
 				if diff := cmp.Diff(wantAll, all, fixtures.CompareEntries); diff != "" {
-					t.Errorf("sessions (-wanted +kernel):\n%s", diff)
+					t.Errorf("entries (-wanted +kernel):\n%s", diff)
 				}
 			}
 			early := put(c.lasts - time.Second)
@@ -114,7 +115,7 @@ func TestSessionsExpire(t *testing.T) {
 	}
 }
 
-// Nobody need listen, and a session that had a packet meanwhile stays.
+// The callbacks are optional, and an entry that has a packet meanwhile is retained.
 func TestSessionsSeenMeanwhile(t *testing.T) {
 	d := openTable(t)
 	for port := range uint16(100) {
@@ -124,12 +125,12 @@ func TestSessionsSeenMeanwhile(t *testing.T) {
 		}
 	}
 	first := true
-	removed, err := d.Sessions.Expire(fixtures.SomeTime, nil, func(s Entry) {
+	removed, err := d.Conntrack.Expire(fixtures.SomeTime, nil, func(s Entry) {
 		if !first {
 			return
 		}
 		first = false
-		for port := range uint16(100) { // all others have a packet while the first is told of
+		for port := range uint16(100) { // all others have a packet while the first is passed to the callback
 			key := bpf.Tuple{Source: bpf.AddressOf(fixtures.PodA.V4), Destination: bpf.AddressOf(fixtures.PodB.V4), DestinationPort: bpf.NetworkOrder(port), Protocol: fixtures.ProtoUDP}
 			if err := d.Objects.Maps.Conntrack.Put(key, bpf.CtEntry{Seen: uint64(fixtures.SomeTime)}); err != nil {
 				t.Error(err)
@@ -139,7 +140,7 @@ func TestSessionsSeenMeanwhile(t *testing.T) {
 	if err != nil || removed != 1 {
 		t.Errorf("%d are removed: %v", removed, err)
 	}
-	if removed, err := d.Sessions.Expire(2*fixtures.SomeTime, nil, nil); err != nil || removed != 100 {
+	if removed, err := d.Conntrack.Expire(2*fixtures.SomeTime, nil, nil); err != nil || removed != 100 {
 		t.Errorf("%d are removed: %v", removed, err)
 	}
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// holdElsewhere puts a permit of so many packets of one byte on every CPU, as if they had gone by there, and says how many CPUs there are. It
-// takes the place of a decision, of which tests use few.
-func holdElsewhere(p *harness.Policy, t *testing.T, place uint32, from, to netip.AddrPort, packets uint64) (cpus uint64) {
+// holdElsewhere puts a verdict cache that has counted these packets, of one byte each, on every CPU, and returns the
+// number of CPUs. It replaces a flow cache entry, of which tests use few.
+func holdElsewhere(p *harness.Policy, t *testing.T, slot uint32, from, to netip.AddrPort, packets uint64) (cpus uint64) {
 	t.Helper()
 	var all []bpf.FlowCacheEntry
-	if err := p.D.Objects.Maps.FlowCache.Lookup(place, &all); err != nil {
+	if err := p.D.Objects.Maps.FlowCache.Lookup(slot, &all); err != nil {
 		t.Fatal(err)
 	}
 	for i := range all {
@@ -29,13 +29,13 @@ func holdElsewhere(p *harness.Policy, t *testing.T, place uint32, from, to netip
 		d.Verdict.Protocol, d.Verdict.Packets, d.Verdict.Bytes = fixtures.ProtoTCP, packets, packets
 		all[i] = d
 	}
-	if err := p.D.Objects.Maps.FlowCache.Put(place, all); err != nil {
+	if err := p.D.Objects.Maps.FlowCache.Put(slot, all); err != nil {
 		t.Fatal(err)
 	}
 	return uint64(len(all))
 }
 
-// Totals have what other CPUs hold of a session, and what came after its end had been told.
+// Totals include what other CPUs hold of a connection, and packets after its end was reported.
 func TestFlowsTellAllThatWasCounted(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	reader := p.Watch(t)
@@ -55,7 +55,7 @@ func TestFlowsTellAllThatWasCounted(t *testing.T) {
 		there(fixtures.TcpACK)
 		cpus := holdElsewhere(p, t, 1, client, server, 10)
 		holdElsewhere(p, t, 2, server, client, 100)
-		holdElsewhere(p, t, 3, client, harness.End{Member: fixtures.PodA, Port: 81}.At(family), 1000) // another session's
+		holdElsewhere(p, t, 3, client, harness.End{Member: fixtures.PodA, Port: 81}.At(family), 1000) // another connection's
 
 		events := harness.Told(t, reader)
 		p.D.Conntrack.SetHeldAt(time.Time{})
@@ -71,14 +71,14 @@ func TestFlowsTellAllThatWasCounted(t *testing.T) {
 			t.Errorf("%d bytes, expected %d", closed.Bytes, want)
 		}
 
-		// Not so often: then the session alone, most of the time without the last ACK, which has a permit.
+		// Not so often: then from the entry alone, mostly without the last ACK, which a verdict cache has counted.
 		again := []flow.Event{closed}
 		again[0].Packets = [2]uint64{1, 1}
 		p.D.Conntrack.SetHeldAt(time.Now().Add(time.Hour))
 		if err := p.D.Conntrack.Complete(again); err != nil || again[0].Packets[0]|1 != 3 || again[0].Packets[1] != 2 {
 			t.Errorf("%d packets: %v", again[0].Packets, err)
 		}
-		// Another session with the same ends is not the one that was told of.
+		// Another connection with the same ends is not the reported one.
 		again[0].Packets = [2]uint64{9, 9}
 		if err := p.D.Conntrack.Complete(again); err != nil || again[0].Packets != [2]uint64{9, 9} {
 			t.Errorf("%d packets: %v", again[0].Packets, err)
@@ -96,13 +96,13 @@ func TestFlowsTellAllThatWasCounted(t *testing.T) {
 		if want := [2]uint64{3 + 10*cpus, 2 + 100*cpus}; seen != 1 || len(expired) != 1 || expired[0].Packets != want || expired[0].Source != client {
 			t.Errorf("%d are seen, expired %+v, expected %d packets", seen, expired, want)
 		}
-		for place := range uint32(4) {
-			holdElsewhere(p, t, place, client, server, 0)
+		for slot := range uint32(4) {
+			holdElsewhere(p, t, slot, client, server, 0)
 		}
 	})
 }
 
-// The key of a session and its place while it is young are those that the datapath makes, whichever end has opened it.
+// The key of an entry and its index in `ct_new` are the datapath's, whichever end is the initiator.
 func TestSessionKey(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	p.Egress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery})
@@ -112,7 +112,7 @@ func TestSessionKey(t *testing.T) {
 			client, server := harness.End{Member: fixtures.PodB, Port: ports[0]}.At(family), harness.End{Member: fixtures.PodA, Port: ports[1]}.At(family)
 			p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN)))
 			for _, e := range []flow.Event{{Source: client, Destination: server, Protocol: fixtures.ProtoTCP}, {Source: server, Destination: client, Protocol: fixtures.ProtoTCP}} {
-				for _, where := range []string{"young", "settled"} {
+				for _, where := range []string{"new", "flushed"} {
 					if v, err := p.D.Conntrack.FindOf(&e); v == nil || v.Packets != [2]uint64{1, 0} || err != nil {
 						t.Errorf("%s to %s, %s: %+v, %v", e.Source, e.Destination, where, v, err)
 					}

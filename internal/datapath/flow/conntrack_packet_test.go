@@ -15,8 +15,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Table that last are told of when they begin, when they are answered, and when they end, in the direction of who opened them and with the
-// policies that allow them; once each.
+// Each connection is reported when it starts, when it has a reply and when it ends, once each, in the initiator's
+// direction and with the policies that allow it.
 func TestFlowsTellOfSessions(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	reader := p.Watch(t)
@@ -70,7 +70,8 @@ func TestFlowsTellOfSessions(t *testing.T) {
 	})
 }
 
-// What is no longer allowed is told once as revoked, and then as drops, with the identities of both ends.
+// A connection that is no longer allowed is reported as revoked once, then as drops, with the identities of both
+// ends.
 func TestFlowsTellOfRevoked(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	harness.Pinned(t, p.Harness)
@@ -85,9 +86,9 @@ func TestFlowsTellOfRevoked(t *testing.T) {
 		p.Denies(t, "data", harness.WireBrings(data), harness.NoIngress)
 	}
 	got := harness.Told(t, reader)
-	// One of drops, but for each second that has passed meanwhile.
+	// One drop event, plus one for each second that has passed meanwhile.
 	if len(got) < 2 || len(got) > 2+int(time.Since(began)/time.Second) || got[0].Kind != flow.Revoked || got[1].Kind != flow.Dropped {
-		t.Fatalf("events %+v, expected that it is revoked and one of drops", got)
+		t.Fatalf("events %+v, expected one revocation and one drop", got)
 	}
 	if e := got[0]; e.Source != client || e.Destination != server || e.Packets[0] == 0 {
 		t.Errorf("event %+v", e)
@@ -97,7 +98,7 @@ func TestFlowsTellOfRevoked(t *testing.T) {
 	}
 }
 
-// In the modes that tell of fewer things, sessions are judged and not told of.
+// In modes that report less, connections are evaluated but not reported.
 func TestFlowsTellOfDropsOnly(t *testing.T) {
 	for _, mode := range []config.FlowMode{config.FlowsDrops, config.FlowsOff} {
 		p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: mode})
@@ -115,7 +116,7 @@ func TestFlowsTellOfDropsOnly(t *testing.T) {
 	}
 }
 
-// Pods that no policy selects are told of when all are.
+// Connections of pods that no policy selects are reported in mode all.
 func TestFlowsTellOfAll(t *testing.T) {
 	for _, cfg := range []config.Datapath{{Policy: true}, {}} {
 		cfg.EBPFRouting, cfg.Flows = true, config.FlowsAll
@@ -132,9 +133,9 @@ func TestFlowsTellOfAll(t *testing.T) {
 	}
 }
 
-// Of a sample, some sessions are told of and the others not at all; the agent knows which.
+// With sampling, a connection is reported completely or not at all, and the agent knows which.
 func TestFlowsSample(t *testing.T) {
-	// Which ones depends on the clock's ticks: their length is no multiple of 3, and there are many of them.
+	// The sample depends on clock ticks: their length is not a multiple of 3, and there are many.
 	const sample, sessions = 3, 200
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy, FlowsSample: sample})
 	reader := p.Watch(t)
@@ -158,12 +159,12 @@ func TestFlowsSample(t *testing.T) {
 		}
 	}
 	count()
-	for i := uint16(1); i < sessions; i += 2 { // of those that go on, the end is told, too
+	for i := uint16(1); i < sessions; i += 2 { // the end of the open ones is reported, too
 		p.Allows(t, "RST", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), harness.End{Member: fixtures.PodB, Port: 40000 + i}.At(4), server, fixtures.TcpRST|fixtures.TcpACK)))
 	}
 	count()
 	told := 0
-	ticks := map[time.Duration][2]int{} // of the clock: how many began, and of how many is told
+	ticks := map[time.Duration][2]int{} // per clock tick: started and reported connections
 	for _, s := range p.Entries(t) {
 		want := 0
 		if p.D.Events.Samples(s) {
@@ -172,11 +173,11 @@ func TestFlowsSample(t *testing.T) {
 		}
 		ticks[s.Created] = [2]int{ticks[s.Created][0] + 1, ticks[s.Created][1] + min(want, 1)}
 		if events[s.Source] != want {
-			t.Errorf("%d events of the session of %s, opened at %d, expected %d", events[s.Source], s.Source, s.Created, want)
+			t.Errorf("%d events of the connection of %s, created at %d, expected %d", events[s.Source], s.Source, s.Created, want)
 		}
 	}
 	if told == 0 || told == sessions {
-		t.Errorf("%d of %d sessions are told of", told, sessions)
+		t.Errorf("%d of %d connections are reported", told, sessions)
 	}
 	together, mixed := 0, false
 	for _, n := range ticks {
@@ -186,11 +187,11 @@ func TestFlowsSample(t *testing.T) {
 		}
 	}
 	if together > sessions/2 && !mixed {
-		t.Errorf("of %d sessions that began together all or none are told of: %v", together, ticks)
+		t.Errorf("of %d connections that started together all or none are reported: %v", together, ticks)
 	}
 }
 
-// When nobody reads, sessions begin and end all the same, and what is not told is counted.
+// Without a reader connections start and end as usual, and lost events are counted.
 func TestFlowsOfSessionsWithoutReader(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
@@ -210,6 +211,6 @@ func TestFlowsOfSessionsWithoutReader(t *testing.T) {
 	}
 	events := uint64(len(harness.Told(t, p.Watch(t))))
 	if lost := lost(p.Harness, t)["opened full"]; lost == 0 || events+lost != sessions {
-		t.Errorf("%d events and %d lost of %d sessions", events, lost, sessions)
+		t.Errorf("%d events and %d lost of %d connections", events, lost, sessions)
 	}
 }

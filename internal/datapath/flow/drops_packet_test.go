@@ -19,7 +19,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/flow"
 )
 
-// lost gives the events that were not told, by "kind why".
+// lost returns the lost events, by "kind why".
 func lost(r *harness.Harness, t *testing.T) map[string]uint64 {
 	t.Helper()
 	losses, err := r.D.Events.Losses()
@@ -35,12 +35,12 @@ func lost(r *harness.Harness, t *testing.T) map[string]uint64 {
 	return all
 }
 
-// spoofs is a packet that PodA sends in the name of another pod, from this port.
+// spoofs is a packet of PodA with another pod's source address, from this port.
 func spoofs(port uint16) fixtures.Packet {
 	return fixtures.FromPod().Ipv4(fixtures.PodA2.V4, fixtures.PodB.V4).Udp(port, 53)
 }
 
-// drop runs packets that from_pod has to drop, whatever becomes of their events.
+// drop runs packets that from_pod drops, and ignores their events.
 func drop(r *harness.Harness, t *testing.T, packets ...fixtures.Packet) {
 	t.Helper()
 	r.Netns.Do(func() {
@@ -56,7 +56,7 @@ func drop(r *harness.Harness, t *testing.T, packets ...fixtures.Packet) {
 	}
 }
 
-// Events of drops have of the packet whatever can be read, at the program that dropped it.
+// A drop event has all fields of the packet that can be read, and the program that dropped it.
 func TestFlowsTellOfDrops(t *testing.T) {
 	r := harness.New(t, config.Datapath{EBPFRouting: true, Masquerade: true, Flows: config.FlowsDrops})
 	reader := r.Watch(t)
@@ -125,7 +125,7 @@ func TestFlowsTellOfDrops(t *testing.T) {
 	}
 }
 
-// Drops before there is a socket buffer are told as well.
+// Drops at XDP are reported as well.
 func TestFlowsTellOfXDPDrops(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{Flows: config.FlowsDrops})
 	reader := r.Watch(t)
@@ -143,14 +143,14 @@ func TestFlowsTellOfXDPDrops(t *testing.T) {
 	}
 }
 
-// The same drop is told once in a second; what is counted meanwhile comes with the next event, and is counted as lost when others
-// take its place before.
+// The same drop is reported once a second. Drops that are only counted are in the next event, or counted as lost if
+// their count is evicted first.
 func TestFlowsCountDropsThatAreAlike(t *testing.T) {
 	r := harness.New(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsDrops, FlowsRate: 1e6})
 	reader := r.Watch(t)
 	harness.Pinned(t, r)
 	const more = 20
-	alike, other := slices.Repeat([]fixtures.Packet{spoofs(1)}, 1+more), spoofs(3) // another port is another drop
+	alike, other := slices.Repeat([]fixtures.Packet{spoofs(1)}, 1+more), spoofs(3) // another port makes another drop
 	var got []flow.Event
 	withinSecond(r, t, func() {
 		if err := harness.ZeroArray(r.D.Objects.Maps.FlowDrops); err != nil {
@@ -170,7 +170,7 @@ func TestFlowsCountDropsThatAreAlike(t *testing.T) {
 	}
 	withinSecond(r, t, func() {
 		age(r, t, 2*time.Second)
-		drop(r, t, alike[:2]...) // the second one is counted, and then others come
+		drop(r, t, alike[:2]...) // the second one is counted and then evicted
 	})
 	age(r, t, 2*time.Second)
 	for port := range uint16(4096) {
@@ -181,7 +181,7 @@ func TestFlowsCountDropsThatAreAlike(t *testing.T) {
 	}
 }
 
-// Of a drop like one that was told, of which no other follows, the reader has the datapath tell a second later, once: no packet has to come.
+// The reader has the datapath report a counted drop a second later, once, even if no packet follows.
 func TestFlowsTellOfCountedDrops(t *testing.T) {
 	r := harness.New(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsDrops, FlowsRate: 1e6})
 	reader := r.Watch(t)
@@ -212,7 +212,7 @@ func TestFlowsTellOfCountedDrops(t *testing.T) {
 		}
 		age(r, t, 2*time.Second)
 		if got := asked(); len(got) > 0 {
-			t.Errorf("events %+v, but all is told", got)
+			t.Errorf("events %+v, but all are reported", got)
 		}
 	}
 	if lost := lost(r, t); len(lost) > 0 {
@@ -220,7 +220,7 @@ func TestFlowsTellOfCountedDrops(t *testing.T) {
 	}
 }
 
-// withinSecond does something, and once more where it took so long that the same drop may have been told of twice.
+// withinSecond runs do, and again if it took so long that the same drop may have been reported twice.
 func withinSecond(r *harness.Harness, t *testing.T, do func()) {
 	t.Helper()
 	for {
@@ -231,7 +231,7 @@ func withinSecond(r *harness.Harness, t *testing.T, do func()) {
 	}
 }
 
-// age makes all drops that were told, and what the CPUs have used up of their rate, so much older.
+// age makes all reported drops, and the used part of the CPUs' rates, so much older.
 func age(r *harness.Harness, t *testing.T, by time.Duration) {
 	t.Helper()
 	for i := range uint32(r.D.Objects.Maps.FlowDrops.MaxEntries()) {
@@ -261,19 +261,19 @@ func age(r *harness.Harness, t *testing.T, by time.Duration) {
 	}
 }
 
-// A CPU tells of so many drops a second and no more; the verdicts and the counters of drops do not change.
+// A CPU reports a limited number of drops a second; verdicts and drop counters do not change.
 func TestFlowsRate(t *testing.T) {
 	const rate, sent = 50, 2000
 	r := harness.New(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsDrops, FlowsRate: rate})
 	reader := r.Watch(t)
 	harness.Pinned(t, r)
 	begin := time.Now()
-	// Their place in the table must not matter, so all are different.
+	// All are different, so that their slots in the table do not matter.
 	for i := range sent {
 		drop(r, t, spoofs(uint16(i)))
 	}
 	events, lost := len(harness.Told(t, reader)), lost(r, t)["dropped limited"]
-	most := rate*(1+int(time.Since(begin)/time.Second)+1) + 1 // a burst of a second, and what has passed
+	most := rate*(1+int(time.Since(begin)/time.Second)+1) + 1 // a burst of a second, plus the time that has passed
 	if events < rate || events > most || uint64(events)+lost != sent {
 		t.Errorf("%d events, expected %d to %d, and %d lost of %d drops", events, rate, most, lost, sent)
 	}
@@ -287,7 +287,7 @@ func TestFlowsRate(t *testing.T) {
 	}
 }
 
-// When nobody reads, what does not fit is counted, and nothing else changes.
+// Without a reader lost events are counted, and nothing else changes.
 func TestFlowsWithoutReader(t *testing.T) {
 	r := harness.New(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsDrops, FlowsRate: 1e9})
 	const sent = 12000 // an event takes 112 bytes of a MiB
@@ -311,17 +311,17 @@ func TestFlowsWithoutReader(t *testing.T) {
 	}
 }
 
-// Without flows, nothing is told, and nothing lost.
+// With flow events off, nothing is reported or lost.
 func TestFlowsOff(t *testing.T) {
 	r := harness.New(t, config.Datapath{EBPFRouting: true})
 	reader := r.Watch(t)
 	drop(r, t, spoofs(1))
 	if got, lost := harness.Told(t, reader), lost(r, t); len(got)+len(lost) > 0 {
-		t.Errorf("told %v, lost %v", got, lost)
+		t.Errorf("reported %v, lost %v", got, lost)
 	}
 }
 
-// The numbers of kinds in Go are those of C, and every loss has words.
+// The numbers of kinds in Go are those of C, and every loss has a meaning.
 func TestFlowNames(t *testing.T) {
 	kinds := fixtures.EnumOf(t, "../../../bpf/types_policy.h", "flow_kind", "FLOW_")
 	if len(kinds) != len(flow.Kinds)+1 || kinds[len(flow.Kinds)] != "kind_max" {

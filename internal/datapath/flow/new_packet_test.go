@@ -15,8 +15,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// tale is what an event tells of a session, without what other tests look at.
-type tale struct {
+// summary is the part of an event that these tests check.
+type summary struct {
 	kind    flow.Kind
 	first   bool
 	source  netip.AddrPort
@@ -24,21 +24,22 @@ type tale struct {
 	program string
 }
 
-func tales(events []flow.Event) (all []tale) {
+func summaries(events []flow.Event) (all []summary) {
 	for _, e := range events {
-		all = append(all, tale{e.Kind, e.First, e.Source, e.Packets, e.Program})
+		all = append(all, summary{e.Kind, e.First, e.Source, e.Packets, e.Program})
 	}
 	return all
 }
 
-func expectTales(t *testing.T, what string, events []flow.Event, want ...tale) {
+func expectEvents(t *testing.T, what string, events []flow.Event, want ...summary) {
 	t.Helper()
-	if diff := cmp.Diff(want, tales(events), cmp.AllowUnexported(tale{}), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(want, summaries(events), cmp.AllowUnexported(summary{}), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 		t.Errorf("%s (-expected +got):\n%s", what, diff)
 	}
 }
 
-// What is over before the datapath is asked is told of once, with all of it; what is answered by then, once as well.
+// A connection that ends before the reporter runs is reported once, completely; one that has a reply by then is
+// reported once, too.
 func TestFlowsTellOnceOfShortSessions(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	reader := p.Watch(t)
@@ -52,20 +53,21 @@ func TestFlowsTellOnceOfShortSessions(t *testing.T) {
 		p.Allows(t, "FIN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpFIN|fixtures.TcpACK)))
 		p.Allows(t, "FIN back", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpFIN|fixtures.TcpACK)))
 		events := harness.Told(t, reader)
-		expectTales(t, "asked", events,
-			tale{flow.Closed, true, client, [2]uint64{2, 2}, bpf.ProgFromPod}, tale{flow.Answered, true, lasting, [2]uint64{1, 1}, ""})
+		expectEvents(t, "after the reporter", events,
+			summary{flow.Closed, true, client, [2]uint64{2, 2}, bpf.ProgFromPod}, summary{flow.Answered, true, lasting, [2]uint64{1, 1}, ""})
 		if len(events) > 0 && (events[0].Ingress != harness.ThePolicy || events[0].SourceIdentity != harness.IdB || events[0].DestinationIdentity != harness.IdA) {
 			t.Errorf("event %+v", events[0])
 		}
 		p.Allows(t, "FIN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), lasting, server, fixtures.TcpFIN|fixtures.TcpACK)))
-		expectTales(t, "asked again", harness.Told(t, reader))
+		expectEvents(t, "after the reporter again", harness.Told(t, reader))
 		p.Allows(t, "RST", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), lasting, server, fixtures.TcpRST|fixtures.TcpACK)))
-		expectTales(t, "reset", harness.Told(t, reader), tale{flow.Closed, false, lasting, [2]uint64{3, 1}, bpf.ProgFromWire})
+		expectEvents(t, "reset", harness.Told(t, reader), summary{flow.Closed, false, lasting, [2]uint64{3, 1}, bpf.ProgFromWire})
 		p.Forget(t)
 	})
 }
 
-// A session that leaves its place is told of then, without being asked, and so is one that begins elsewhere.
+// A connection whose entry leaves `ct_new` is reported then, without the reporter, and so is one that starts in
+// `conntrack`.
 func TestFlowsTellOfSessionsThatMove(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	reader := p.Watch(t)
@@ -79,32 +81,32 @@ func TestFlowsTellOfSessionsThatMove(t *testing.T) {
 		restore := reader.Silence()
 		syn(clients[0])
 		p.Allows(t, "SYN ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, clients[0], fixtures.TcpSYN|fixtures.TcpACK)))
-		expectTales(t, "nobody asks", harness.Told(t, reader))
+		expectEvents(t, "without the reporter", harness.Told(t, reader))
 		syn(clients[1])
-		expectTales(t, "the second one has its place", harness.Told(t, reader), tale{flow.Answered, true, clients[0], [2]uint64{1, 1}, ""})
+		expectEvents(t, "the second one has its slot", harness.Told(t, reader), summary{flow.Answered, true, clients[0], [2]uint64{1, 1}, ""})
 		if err := p.D.Conntrack.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		expectTales(t, "settled", harness.Told(t, reader), tale{flow.Opened, true, clients[1], [2]uint64{1, 0}, ""})
+		expectEvents(t, "flushed", harness.Told(t, reader), summary{flow.Opened, true, clients[1], [2]uint64{1, 0}, ""})
 		p.Allows(t, "SYN ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, clients[1], fixtures.TcpSYN|fixtures.TcpACK)))
-		expectTales(t, "answered afterwards", harness.Told(t, reader), tale{flow.Answered, false, clients[1], [2]uint64{1, 1}, bpf.ProgFromPod})
+		expectEvents(t, "replied afterwards", harness.Told(t, reader), summary{flow.Answered, false, clients[1], [2]uint64{1, 1}, bpf.ProgFromPod})
 
 		p.Allows(t, "RST", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, clients[1], fixtures.TcpRST|fixtures.TcpACK)))
 		harness.Told(t, reader)
-		takePlace(p, t, clients[2], server, 1)
+		lockSlot(p, t, clients[2], server, 1)
 		syn(clients[2])
-		expectTales(t, "its place is taken", harness.Told(t, reader), tale{flow.Opened, true, clients[2], [2]uint64{1, 0}, bpf.ProgFromWire})
-		takePlace(p, t, clients[2], server, 0)
+		expectEvents(t, "its slot is locked", harness.Told(t, reader), summary{flow.Opened, true, clients[2], [2]uint64{1, 0}, bpf.ProgFromWire})
+		lockSlot(p, t, clients[2], server, 0)
 		p.Allows(t, "SYN ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, clients[2], fixtures.TcpSYN|fixtures.TcpACK)))
-		expectTales(t, "answered there", harness.Told(t, reader), tale{flow.Answered, false, clients[2], [2]uint64{1, 1}, bpf.ProgFromPod})
+		expectEvents(t, "replied in conntrack", harness.Told(t, reader), summary{flow.Answered, false, clients[2], [2]uint64{1, 1}, bpf.ProgFromPod})
 		restore()
-		expectTales(t, "asked", harness.Told(t, reader))
+		expectEvents(t, "after the reporter", harness.Told(t, reader))
 		p.Forget(t)
 	})
 }
 
-// changePlace changes the place of a session.
-func changePlace(p *harness.Policy, t *testing.T, client, server netip.AddrPort, change func(*bpf.CtNewEntry)) {
+// changeSlot changes an entry of `ct_new`.
+func changeSlot(p *harness.Policy, t *testing.T, client, server netip.AddrPort, change func(*bpf.CtNewEntry)) {
 	t.Helper()
 	index := bpf.ConntrackNewIndex(harness.KeyOf(client, server, fixtures.ProtoTCP))
 	var y bpf.CtNewEntry
@@ -117,13 +119,14 @@ func changePlace(p *harness.Policy, t *testing.T, client, server netip.AddrPort,
 	}
 }
 
-// takePlace makes the place of a session look like one that somebody is about to change (1), or nobody (0).
-func takePlace(p *harness.Policy, t *testing.T, client, server netip.AddrPort, taken uint32) {
+// lockSlot locks (1) or unlocks (0) a slot of `ct_new`, as a CPU that changes it does.
+func lockSlot(p *harness.Policy, t *testing.T, client, server netip.AddrPort, lock uint32) {
 	t.Helper()
-	changePlace(p, t, client, server, func(y *bpf.CtNewEntry) { y.Lock = taken })
+	changeSlot(p, t, client, server, func(y *bpf.CtNewEntry) { y.Lock = lock })
 }
 
-// Where another session with the same ends begins in the place of one that nobody has been told of, or policies end that, it is told of all the same.
+// A connection that was not reported yet is reported if another one with the same ends replaces it or if policies
+// revoke it.
 func TestFlowsTellOfSessionsThatAreReplaced(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	reader := p.Watch(t)
@@ -132,8 +135,8 @@ func TestFlowsTellOfSessionsThatAreReplaced(t *testing.T) {
 		client, server := harness.End{Member: fixtures.PodB, Port: 40000}.At(family), harness.End{Member: fixtures.PodA, Port: 80}.At(family)
 		p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN)))
 		p.Allows(t, "SYN of the other end", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpSYN)))
-		expectTales(t, "both open it", harness.Told(t, reader),
-			tale{flow.Opened, true, client, [2]uint64{1, 0}, ""}, tale{flow.Opened, true, server, [2]uint64{1, 0}, ""})
+		expectEvents(t, "both initiate", harness.Told(t, reader),
+			summary{flow.Opened, true, client, [2]uint64{1, 0}, ""}, summary{flow.Opened, true, server, [2]uint64{1, 0}, ""})
 		p.Forget(t)
 
 		p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN)))
@@ -143,57 +146,59 @@ func TestFlowsTellOfSessionsThatAreReplaced(t *testing.T) {
 		if len(events) == 0 || events[len(events)-1].Kind != flow.Dropped {
 			t.Fatalf("events %+v", events)
 		}
-		expectTales(t, "revoked", events[:len(events)-1], tale{flow.Revoked, true, client, [2]uint64{1, 0}, bpf.ProgFromWire})
+		expectEvents(t, "revoked", events[:len(events)-1], summary{flow.Revoked, true, client, [2]uint64{1, 0}, bpf.ProgFromWire})
 		p.Forget(t)
 	})
 }
 
-// What an earlier version has told the end of is not told of again, though it does not bear what says that it was told of.
+// A connection whose end an earlier version has reported is not reported again, although it has no mark that its
+// start was.
 func TestFlowsTellNothingAnewOfWhatIsOver(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	reader := p.Watch(t)
 	client, server := harness.End{Member: fixtures.PodB, Port: 40000}.At(4), harness.End{Member: fixtures.PodA, Port: 80}.At(4)
 	p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN)))
-	var untold bpf.CtNewEntry
-	changePlace(p, t, client, server, func(y *bpf.CtNewEntry) { untold = *y })
+	var unreported bpf.CtNewEntry
+	changeSlot(p, t, client, server, func(y *bpf.CtNewEntry) { unreported = *y })
 	for _, flags := range []bpf.CtFlag{bpf.CtFlagCT_REPLIED | bpf.CtFlagCT_RESET | bpf.CtFlagCT_REPORTED_END, bpf.CtFlagCT_REVOKED} {
-		changePlace(p, t, client, server, func(y *bpf.CtNewEntry) {
-			*y = untold
+		changeSlot(p, t, client, server, func(y *bpf.CtNewEntry) {
+			*y = unreported
 			y.Entry.Flags |= uint32(flags)
 		})
-		expectTales(t, "asked", harness.Told(t, reader))
+		expectEvents(t, "after the reporter", harness.Told(t, reader))
 		if err := p.D.Conntrack.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		expectTales(t, "settled", harness.Told(t, reader))
+		expectEvents(t, "flushed", harness.Told(t, reader))
 	}
 }
 
-// A connection of which the SYN|ACK is the first packet, and that finds its place taken, is reported as what its sender opened: nothing but
-// the sender says that it answers.
+// A connection whose first packet is the SYN|ACK, and whose slot is locked, is reported with the sender as initiator:
+// no state says that it replies.
 func TestFlowsReportUnseenBeginnings(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	reader := p.Watch(t)
 	client, server := harness.End{Member: fixtures.PodB, Port: 40000}.At(4), harness.End{Member: fixtures.PodA, Port: 80}.At(4)
-	takePlace(p, t, client, server, 1)
+	lockSlot(p, t, client, server, 1)
 	p.Allows(t, "SYN ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpSYN|fixtures.TcpACK)))
-	expectTales(t, "SYN|ACK", harness.Told(t, reader), tale{flow.Opened, true, server, [2]uint64{1, 0}, bpf.ProgFromPod})
+	expectEvents(t, "SYN|ACK", harness.Told(t, reader), summary{flow.Opened, true, server, [2]uint64{1, 0}, bpf.ProgFromPod})
 }
 
-// Who asks while packets begin and end sessions hears of each at least once, of its beginning first and at most once, and of its end last and once.
+// A reader that runs during traffic gets at least one event of each connection, its start first and at most once, and
+// its end last and once.
 func TestFlowsTellUnderTraffic(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	reader := p.Watch(t)
 	server := harness.End{Member: fixtures.PodA, Port: 80}.At(4)
-	const sessions = 2000
+	const connections = 2000
 	done := make(chan error, 1)
 	go func() {
 		var err error
 		p.Netns.Do(func() {
-			for i := range uint16(sessions) {
+			for i := range uint16(connections) {
 				client := harness.End{Member: fixtures.PodB, Port: 20000 + i}.At(4)
 				for _, r := range []harness.Run{
 					harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN)), harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpSYN|fixtures.TcpACK)),
@@ -207,12 +212,12 @@ func TestFlowsTellUnderTraffic(t *testing.T) {
 		})
 		done <- err
 	}()
-	type heard struct{ first, answered, closed int }
-	all := map[netip.AddrPort]heard{}
-	listen := func() {
+	type counts struct{ first, answered, closed int }
+	all := map[netip.AddrPort]counts{}
+	read := func() {
 		if err := reader.Read(time.Microsecond, func(e flow.Event) {
 			h := all[e.Source]
-			if e.First != (h == heard{}) {
+			if e.First != (h == counts{}) {
 				t.Errorf("%s: %s, the first: %t, after %+v", e.Source, e.Kind, e.First, h)
 			}
 			if e.First {
@@ -229,23 +234,23 @@ func TestFlowsTellUnderTraffic(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for over := false; !over; {
+	for finished := false; !finished; {
 		select {
 		case err := <-done:
 			if err != nil {
 				t.Fatal(err)
 			}
-			over = true
+			finished = true
 		default:
 		}
-		listen()
+		read()
 	}
 	for client, h := range all {
 		if h.first != 1 || h.answered > 1 || h.closed != 1 {
 			t.Errorf("%s: %+v", client, h)
 		}
 	}
-	if lost := lost(p.Harness, t); len(all) != sessions || len(lost) > 0 {
-		t.Errorf("%d of %d sessions are told of, lost %v", len(all), sessions, lost)
+	if lost := lost(p.Harness, t); len(all) != connections || len(lost) > 0 {
+		t.Errorf("%d of %d connections are reported, lost %v", len(all), connections, lost)
 	}
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 )
 
-// However many drops of one sender there are, those of another one are told of: neither its rate nor the place in the buffer is used up for
-// others. What is not told is counted.
+// Drops of one sender do not keep drops of another from being reported: they use neither its rate nor its part of the
+// buffer. Lost events are counted.
 func TestFlowsOfOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		rate uint32
 		sent int
 	}{
 		"rate":   {rate: 64, sent: 2000},
-		"buffer": {rate: 1e6, sent: 12000}, // an event takes 128 bytes of a MiB, and nobody reads
+		"buffer": {rate: 1e6, sent: 12000}, // an event takes 128 bytes of a MiB, and there is no reader
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := harness.New(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsDrops, FlowsRate: c.rate})
@@ -37,7 +37,7 @@ func TestFlowsOfOthers(t *testing.T) {
 				found = found || e.Device == r.Netns.Devices["blpoda2"]
 			}
 			if !found {
-				t.Errorf("none of %d events tells of the other pod's drop; lost: %v", len(events), lost)
+				t.Errorf("none of %d events is the other pod's drop; lost: %v", len(events), lost)
 			}
 			if n := uint64(len(events)) + lost["dropped limited"] + lost["dropped full"]; n != uint64(c.sent)+1 {
 				t.Errorf("%d events and %v lost of %d drops", len(events), lost, c.sent+1)

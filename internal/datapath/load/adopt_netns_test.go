@@ -19,7 +19,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/load"
 )
 
-// traffic is a TCP connection with up to a thousand echoes a second and as many UDP requests, that run until it is stopped.
+// traffic is a TCP connection with up to a thousand echoes a second and as many UDP requests, until it is stopped.
 type traffic struct {
 	stop                    atomic.Bool
 	done                    sync.WaitGroup
@@ -35,7 +35,7 @@ func startTraffic(t *testing.T, from, to netlab.Netns, dst fixtures.Member, fami
 	tcp, udp := from.Dial(t, "tcp", a), from.Dial(t, "udp", a)
 	tr := &traffic{}
 	tr.done.Go(func() {
-		tick := time.NewTicker(time.Millisecond) // leaves some of the processor to others
+		tick := time.NewTicker(time.Millisecond) // leaves CPU time to others
 		defer tick.Stop()
 		for !tr.stop.Load() {
 			<-tick.C
@@ -61,18 +61,18 @@ func startTraffic(t *testing.T, from, to netlab.Netns, dst fixtures.Member, fami
 	return tr
 }
 
-// progress waits until both kinds of traffic have gone on for a while.
+// progress waits until both kinds of traffic have made progress.
 func (tr *traffic) progress(t *testing.T) {
 	t.Helper()
 	echoed, answered := tr.echoed.Load()+5, tr.answered.Load()+50
 	for deadline := time.Now().Add(6 * netlab.Patience); tr.echoed.Load() < echoed || tr.answered.Load() < answered; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("traffic does not go on: %d echoes of %d, %d answers of %d", tr.echoed.Load(), echoed, tr.answered.Load(), answered)
+			t.Fatalf("traffic has stopped: %d echoes of %d, %d replies of %d", tr.echoed.Load(), echoed, tr.answered.Load(), answered)
 		}
 	}
 }
 
-// finish ends the traffic and fails if anything was lost.
+// finish ends the traffic and fails the test if anything was lost.
 func (tr *traffic) finish(t *testing.T) {
 	t.Helper()
 	tr.stop.Store(true)
@@ -80,11 +80,11 @@ func (tr *traffic) finish(t *testing.T) {
 	if err := errors.Join(tr.tcpFailure, tr.udpFailures); err != nil {
 		t.Errorf("traffic: %v", err)
 	}
-	t.Logf("%d echoes of 64 KB, %d UDP answers", tr.echoed.Load(), tr.answered.Load())
+	t.Logf("%d echoes of 64 KB, %d UDP replies", tr.echoed.Load(), tr.answered.Load())
 }
 
-// The agent goes away and comes back, again and again, under traffic of both families: nothing is lost. It
-// comes back with another configuration each time.
+// The agent stops and restarts repeatedly, with another configuration each time, under traffic of both families:
+// nothing is lost.
 func TestAdoptUnderTraffic(t *testing.T) {
 	for _, legacy := range harness.AttachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestAdoptUnderTraffic(t *testing.T) {
 	}
 }
 
-// A newer agent adopts counters and tables; the number of programs on a device stays what it was.
+// A newer agent adopts counters and tables; the number of programs on a device does not change.
 func TestAdoptKeepsState(t *testing.T) {
 	for _, legacy := range harness.AttachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
@@ -160,7 +160,7 @@ func adoptKeepsState(t *testing.T, legacy bool) {
 	}
 }
 
-// adopt is what the next agent does before it attaches programs, of which it has none here.
+// adopt restarts the agent up to where it would attach programs.
 func adopt(n *netlab.Node, t *testing.T) {
 	t.Helper()
 	n.Do(t, func() (err error) {
@@ -169,7 +169,7 @@ func adopt(n *netlab.Node, t *testing.T) {
 	})
 }
 
-// What Remove says that it has removed runs no more when it says so.
+// Programs that Remove reports as removed no longer run.
 func TestRemoveDetaches(t *testing.T) {
 	t.Parallel()
 	n := netlab.NewNetwork(t, netlab.Options{Cfg: fixtures.EbpfRouting})
@@ -190,8 +190,8 @@ func TestRemoveDetaches(t *testing.T) {
 	adopt(n.A, t) // for the cleanup
 }
 
-// A version with other layouts comes under traffic and the one before comes back: nothing is lost, none takes the other's entries for its own, and
-// the pins are always those of the programs that run.
+// A version with other layouts starts under traffic, and the previous one returns. Nothing is lost, neither uses the
+// other's entries, and the pins are always those of the running programs.
 func TestVersionsUnderTraffic(t *testing.T) {
 	for _, legacy := range harness.AttachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestVersionsUnderTraffic(t *testing.T) {
 					t.Errorf("pins before Commit: %q, want %q", got, before)
 				}
 				if changed, err := n.A.D.Endpoints.Sync(n.A.Endpoints()); err != nil || changed != len(n.A.Endpoints()) {
-					t.Errorf("%d endpoints of %d are written: the others are the other version's (%v)", changed, len(n.A.Endpoints()), err)
+					t.Errorf("%d endpoints of %d are written: the others are from the other version (%v)", changed, len(n.A.Endpoints()), err)
 				}
 				for _, tr := range all {
 					tr.progress(t)
@@ -235,7 +235,7 @@ func TestVersionsUnderTraffic(t *testing.T) {
 			}
 			n.DropsNothing(t)
 
-			// The next one of the same version finds what it wants.
+			// The next agent of the same version adopts its maps.
 			n.A.Close(t)
 			adopt(n.A, t)
 			if changed, err := n.A.D.Endpoints.Sync(n.A.Endpoints()); changed != 0 || err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// holdsServices fails the test unless the kernel has exactly these ports.
+// holdsServices fails the test unless the maps have exactly these ports.
 func holdsServices(tb testing.TB, s *lb.Services, want ...service.Port) {
 	tb.Helper()
 	all, err := s.All()
@@ -47,7 +47,7 @@ func holdsServices(tb testing.TB, s *lb.Services, want ...service.Port) {
 	}
 }
 
-// Maps that get another size keep what they hold, and what old programs write until the new ones have taken over.
+// Resized maps keep their entries, including those that old programs add until the new ones replace them.
 func TestResizedMapsKeepEntries(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true, Sizes: config.Sizes{Services: 64, Backends: 256, NAT: 128, NATPending: 128, Affinities: 128}}
@@ -96,11 +96,11 @@ func TestResizedMapsKeepEntries(t *testing.T) {
 	}
 	var kept bpf.NatEntry
 	if err := last.Objects.Maps.Nat.Lookup(newer.Key, &kept); err != nil || kept.Packets != 9 {
-		t.Errorf("an old entry has taken a newer one's place: %+v, %v", kept, err)
+		t.Errorf("an old entry has overwritten a newer one: %+v, %v", kept, err)
 	}
 }
 
-// A map that becomes too small keeps what fits and says what it has lost.
+// A map that becomes too small keeps the entries that fit, and the log says how many are lost.
 func TestShrunkMapSaysWhatIsLost(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true, Sizes: config.Sizes{NAT: 100}}
@@ -124,7 +124,7 @@ func TestShrunkMapSaysWhatIsLost(t *testing.T) {
 	}
 }
 
-// Without Services nothing of them is carried along.
+// Without Services the entries of Services are not copied.
 func TestServicesOffAndOn(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true}
@@ -138,7 +138,7 @@ func TestServicesOffAndOn(t *testing.T) {
 	cfg.Services = false
 	d = harness.OpenTables(t, cfg, fixtures.TestLog(t))
 	if n, err := table.Count(d.Objects.Maps.Services); err != nil || n != 0 || d.Objects.Maps.Services.MaxEntries() != 1 {
-		t.Errorf("%d entries with room for %d: %v", n, d.Objects.Maps.Services.MaxEntries(), err)
+		t.Errorf("%d entries with a capacity of %d: %v", n, d.Objects.Maps.Services.MaxEntries(), err)
 	}
 	if err := d.Commit(); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestServicesOffAndOn(t *testing.T) {
 	holdsServices(t, d.Services, fixtures.Crowd(3)...)
 }
 
-// A larger cluster gets a larger table of routes, which begins with what the smaller one had; and what does not fit says what to raise.
+// A larger route table starts with the entries of the smaller one, and a full one names the flag to raise.
 func TestRoutesAreSized(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), Sizes: config.Sizes{Routes: 4}}
@@ -172,14 +172,14 @@ func TestRoutesAreSized(t *testing.T) {
 		t.Fatal(err)
 	}
 	if size, err := datapath.RoutesSize(cfg.Root); err != nil || size != 4 {
-		t.Errorf("the pinned map has room for %d: %v", size, err)
+		t.Errorf("the pinned map has a capacity of %d: %v", size, err)
 	}
 	cfg.Sizes.Routes = 8
 	next := harness.OpenTables(t, cfg, fixtures.TestLog(t))
 	if all, err := next.Routes.All(); err != nil || len(all) != 4 {
-		t.Errorf("carried over are %v: %v", all, err)
+		t.Errorf("copied routes are %v: %v", all, err)
 	}
 	if _, err := next.Routes.Sync(want); err != nil {
-		t.Errorf("a fifth route, with room for eight: %v", err)
+		t.Errorf("a fifth route, with a capacity of eight: %v", err)
 	}
 }

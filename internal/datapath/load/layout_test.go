@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/load"
 )
 
-// structOf gives a struct of the object, to be changed.
+// structOf returns a struct of the object, to change it.
 func structOf(tb testing.TB, spec *ebpf.CollectionSpec, name string) *btf.Struct {
 	tb.Helper()
 	var s *btf.Struct
@@ -32,7 +32,7 @@ func memberOf(tb testing.TB, s *btf.Struct, name string) *btf.Member {
 	return &s.Members[i]
 }
 
-// swap makes two members of one size change places.
+// swap exchanges two members of one size.
 func swap(tb testing.TB, spec *ebpf.CollectionSpec, of, one, other string) {
 	tb.Helper()
 	s := structOf(tb, spec, of)
@@ -54,7 +54,7 @@ func layoutsOf(tb testing.TB, change func(*ebpf.CollectionSpec)) map[string]stri
 	return all
 }
 
-// What changes the meaning of a map's entries changes its layout, and that of no other map; its size does not.
+// What changes the meaning of a map's entries changes its layout and no other; the size does not.
 func TestLayoutIsMeaning(t *testing.T) {
 	unchanged := layoutsOf(t, func(*ebpf.CollectionSpec) {})
 	enum := func(spec *ebpf.CollectionSpec, name string) *btf.Enum {
@@ -106,13 +106,13 @@ func TestLayoutIsMeaning(t *testing.T) {
 	}
 }
 
-// Every enum of the object is part of a layout, or says nothing that a pinned map keeps.
+// Every enum of the object is part of a layout, or pinned maps do not contain it.
 func TestEveryEnumHasAMap(t *testing.T) {
 	spec, err := bpf.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of `decisions` and `refusals`, which belong to one load; of the agent's clock; of configuration.
+	// Used by private maps, by the agent only, or by the configuration.
 	elsewhere := []string{"enforce_flag", "icmp_error_kind", "timeout", "flow_mode"}
 	declared := slices.Concat(elsewhere, slices.Concat(slices.Collect(maps.Values(load.ImplicitTypes))...))
 	for _, m := range structOf(t, spec, "abi").Members {
@@ -122,12 +122,12 @@ func TestEveryEnumHasAMap(t *testing.T) {
 	}
 	for name := range load.ImplicitTypes {
 		if !slices.Contains(load.PinnedMaps, name) {
-			t.Errorf("%s is no pinned map", name)
+			t.Errorf("%s is not a pinned map", name)
 		}
 	}
 }
 
-// What lists the pins in use is the text of a symbolic link, which has less than a page.
+// The list of pins is the target of a symbolic link, which is shorter than a page.
 func TestPinsFitALink(t *testing.T) {
 	n := 0
 	for name, layout := range layoutsOf(t, func(*ebpf.CollectionSpec) {}) {

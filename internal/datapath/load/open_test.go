@@ -15,7 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// A directory of another file system takes the datapath's directories but no pins: said when it starts.
+// A directory on another file system cannot hold pins: Open reports that.
 func TestOpenNeedsBPFFS(t *testing.T) {
 	testenv.Root(t)
 	root := filepath.Join(t.TempDir(), "not", "yet", "there")
@@ -27,11 +27,11 @@ func TestOpenNeedsBPFFS(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	if _, err := os.Stat(root); err == nil {
-		t.Error("the directory was made all the same")
+		t.Error("the directory was made nevertheless")
 	}
 }
 
-// reopen opens the tables again as the next agent does, with an empty Sync of the same.
+// reopen opens the tables again as the next agent does, with a Sync that changes nothing.
 func reopen(t *testing.T, cfg config.Datapath) *harness.Opened {
 	t.Helper()
 	d, err := harness.Open(cfg, nil, fixtures.TestLog(t))
@@ -48,8 +48,8 @@ func reopen(t *testing.T, cfg config.Datapath) *harness.Opened {
 	return d
 }
 
-// An upgrade from a datapath without the map `generation` changes no entry of its tables; decisions must be kept all
-// the same, which generation 0 forbids.
+// An upgrade from a datapath without the map `generation` changes no table entry, but flow cache entries must become
+// valid, which generation 0 prevents.
 func TestFreshGenerationBegins(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), EBPFRouting: true}
@@ -70,7 +70,7 @@ func TestFreshGenerationBegins(t *testing.T) {
 	}
 }
 
-// A Commit that fails half-way and is called again leaves every map pinned.
+// A Commit that fails midway and is called again leaves every map pinned.
 func TestCommitAgain(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), EBPFRouting: true}
@@ -80,7 +80,7 @@ func TestCommitAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.Commit(); err == nil {
-		t.Fatal("a directory in the place of a pin is no error")
+		t.Fatal("a directory in place of a pin: no error")
 	}
 	if err := os.RemoveAll(filepath.Dir(inTheWay)); err != nil {
 		t.Fatal(err)

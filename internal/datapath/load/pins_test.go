@@ -24,7 +24,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// failToCommit is Commit that ends right before its last step, as if the agent were killed there.
+// failToCommit runs Commit up to its last step, as if the agent were killed there.
 func failToCommit(t *testing.T, d *harness.Opened) {
 	t.Helper()
 	inTheWay := filepath.Join(load.MapDir(d.Objects.Config.Root), load.CommittedNew, "x")
@@ -32,14 +32,15 @@ func failToCommit(t *testing.T, d *harness.Opened) {
 		t.Fatal(err)
 	}
 	if err := d.Commit(); err == nil {
-		t.Fatal("a directory in the place of the list is no error")
+		t.Fatal("a directory in place of the list: no error")
 	}
 	if err := os.RemoveAll(filepath.Dir(inTheWay)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// markedMaps are told from others by a single entry. The layout of one differs in nextVersion, one refers to such a map, and one does both.
+// markedMaps get an entry that identifies them. In nextVersion one has another layout, one refers to such a map, and
+// one does both.
 func markedMaps(d *harness.Opened) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		bpf.MapEndpoints: d.Objects.Maps.Endpoints, bpf.MapNatPods: d.Objects.Maps.NatPods, bpf.MapServices: d.Objects.Maps.Services,
@@ -56,7 +57,7 @@ func markMaps(t *testing.T, d *harness.Opened) {
 	}
 }
 
-// wantMarked says in how many of these maps the entry is to be.
+// wantMarked checks which of these maps have the entry.
 func wantMarked(t *testing.T, d *harness.Opened, want bool) {
 	t.Helper()
 	for name, m := range markedMaps(d) {
@@ -66,7 +67,7 @@ func wantMarked(t *testing.T, d *harness.Opened, want bool) {
 	}
 }
 
-// wantPins compares what is pinned with the maps of one agent.
+// wantPins compares the pins with the maps of one agent.
 func wantPins(t *testing.T, d *harness.Opened) {
 	t.Helper()
 	want := slices.Sorted(slices.Values(append(d.Objects.CommittedList(), load.CommittedName)))
@@ -75,8 +76,8 @@ func wantPins(t *testing.T, d *harness.Opened) {
 	}
 }
 
-// An agent that is killed within Commit has changed nothing for the version before it, and what it has pinned is nobody's. Some of the maps that it
-// replaces have the layout of those before.
+// An agent that is killed within Commit changes nothing for the previous version, and no list has its pins. Some of
+// the maps that it replaces have the same layout.
 func TestCommitIsOneStep(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true}
@@ -95,7 +96,7 @@ func TestCommitIsOneStep(t *testing.T) {
 	wantPins(t, back)
 }
 
-// An agent whose maps have other sizes does not get in the way of the one before either, whichever of its names a pin has.
+// An agent with other map sizes does not disturb the previous one either, with either pin name.
 func TestCommitOfResizedMaps(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true, Sizes: config.Sizes{Services: 64, NAT: 64}}
@@ -117,7 +118,7 @@ func TestCommitOfResizedMaps(t *testing.T) {
 	}
 }
 
-// pinBare leaves what a version leaves whose pins do not name layouts, among pins of others that it does not know.
+// pinBare leaves the pins of a version without layouts in pin names, among unknown pins.
 func pinBare(t *testing.T, cfg config.Datapath) {
 	t.Helper()
 	d := tablesOf(t, cfg, nil)
@@ -133,8 +134,8 @@ func pinBare(t *testing.T, cfg config.Datapath) {
 	}
 }
 
-// Where a version without layouts has run after one with them, the maps of neither are taken over: the list is older than the last changes. It counts
-// for nobody until there is another one, and until then the version without layouts finds all its pins.
+// If a version without layouts has run after one with them, no maps are adopted: the list is outdated. It is ignored
+// until the next Commit, and until then the version without layouts finds all its pins.
 func TestListThatIsOutOfDate(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true}
@@ -144,7 +145,7 @@ func TestListThatIsOutOfDate(t *testing.T) {
 		mustCommit(d, t)
 		pinBare(t, cfg)
 		if size, err := datapath.RoutesSize(cfg.Root); size != 0 || err != nil {
-			t.Errorf("the table of routes has room for %d: %v", size, err)
+			t.Errorf("the route table has a capacity of %d: %v", size, err)
 		}
 		next := tablesOf(t, cfg, nil)
 		wantFresh(t, next, slices.Clone(load.PinnedMaps)...)
@@ -162,7 +163,6 @@ func TestListThatIsOutOfDate(t *testing.T) {
 	}
 }
 
-// removePins removes all pins.
 func removePins(t *testing.T, d *harness.Opened) {
 	t.Helper()
 	if err := os.RemoveAll(load.MapDir(d.Objects.Config.Root)); err != nil {
@@ -170,7 +170,8 @@ func removePins(t *testing.T, d *harness.Opened) {
 	}
 }
 
-// An agent commits at every change of devices. It touches nothing when it has done so already, and puts back what somebody has removed.
+// An agent commits at every change of devices. A repeated Commit changes nothing, except that it restores removed
+// pins.
 func TestCommitOnce(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true}
@@ -204,17 +205,16 @@ func TestCommitOnce(t *testing.T) {
 		wantFresh(t, next)
 		wantMarked(t, next, true)
 		said.Reset()
-		d = harness.OpenTables(t, cfg, slog.New(slog.NewTextHandler(&said, nil))) // whose maps were pinned before
+		d = harness.OpenTables(t, cfg, slog.New(slog.NewTextHandler(&said, nil))) // its maps were pinned before
 		mustCommit(d, t)
 	}
 }
 
-// Pins that this version does not know stop nothing and stay until everything is removed. Those without a layout, of versions that named none,
-// are taken over by nobody and go.
+// Unknown pins do no harm and stay until Remove. Pins without a layout are not adopted, and removed.
 func TestUnknownPins(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t)}
-	tablesOf(t, cfg, nil) // makes the directories
+	tablesOf(t, cfg, nil) // creates the directories
 	unknown := filepath.Join(load.MapDir(cfg.Root), fmt.Sprintf("wonders%s%016x", load.LayoutSeparator, 1))
 	nameless := filepath.Join(load.MapDir(cfg.Root), bpf.MapEndpoints)
 	pin := func(path string) {
@@ -245,7 +245,7 @@ func TestUnknownPins(t *testing.T) {
 			t.Error("a pin without a layout stays")
 		}
 	}
-	if err := os.Symlink("left half-way", filepath.Join(load.MapDir(cfg.Root), load.CommittedNew)); err != nil {
+	if err := os.Symlink("incomplete", filepath.Join(load.MapDir(cfg.Root), load.CommittedNew)); err != nil {
 		t.Fatal(err)
 	}
 	removed, err := attach.Remove(cfg.Root)

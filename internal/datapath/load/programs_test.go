@@ -8,7 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/config"
 )
 
-// The programs that a configuration has no use for are not loaded, and attaching them says so.
+// Programs that a configuration does not use are not loaded, and attaching them is an error.
 func TestOpenLoadsWhatIsOfUse(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -23,7 +23,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// nextVersion has other meanings for entries of the same size, in maps of each group and in some of none.
+// nextVersion changes the meaning of entries without their size, in maps of each group and in some of no group.
 func nextVersion(tb testing.TB, spec *ebpf.CollectionSpec) {
 	tb.Helper()
 	swap(tb, spec, "endpoint", "pod_mac", "host_mac")
@@ -34,7 +34,7 @@ func nextVersion(tb testing.TB, spec *ebpf.CollectionSpec) {
 	swap(tb, spec, "backend_key", "set", "index")
 }
 
-// tablesOf is what the agent of a version does with maps, without loading programs.
+// tablesOf opens the maps as the agent of a version does, without loading programs.
 func tablesOf(t *testing.T, cfg config.Datapath, version func(testing.TB, *ebpf.CollectionSpec)) *harness.Opened {
 	t.Helper()
 	d, err := harness.OpenVersion(t, cfg, version, nil)
@@ -56,7 +56,6 @@ func mustCommit(d *harness.Opened, t *testing.T) {
 	}
 }
 
-// pinsAt lists the pins of maps below a root.
 func pinsAt(t *testing.T, root string) (names []string) {
 	t.Helper()
 	files, err := os.ReadDir(load.MapDir(root))
@@ -69,7 +68,7 @@ func pinsAt(t *testing.T, root string) (names []string) {
 	return names
 }
 
-// wantFresh compares the maps that a datapath begins without.
+// wantFresh compares the maps that a datapath has not adopted.
 func wantFresh(t *testing.T, d *harness.Opened, want ...string) {
 	t.Helper()
 	got := slices.Sorted(slices.Values(d.Objects.Fresh))
@@ -82,7 +81,7 @@ var serviceGroup = []string{
 	bpf.MapServices, bpf.MapBackends, bpf.MapMaglev, bpf.MapAffinities, bpf.MapAffinitiesExt, bpf.MapServiceSources, bpf.MapServiceCounts, bpf.MapSockStorage, bpf.MapSockUdp,
 }
 
-// A map whose layout has changed goes, and with it what refers to it; nothing else does.
+// A map whose layout has changed is replaced, with the maps that refer to it, and no other.
 func TestLayoutOfOneMapChanges(t *testing.T) {
 	testenv.Root(t)
 	for _, c := range []struct {
@@ -106,7 +105,7 @@ func TestLayoutOfOneMapChanges(t *testing.T) {
 	}
 }
 
-// The programs of the version before keep whole what they use.
+// The programs of the previous version keep all entries that they use.
 func TestAdoptedMapsAreWhole(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true}
@@ -119,7 +118,7 @@ func TestAdoptedMapsAreWhole(t *testing.T) {
 	if _, err := next.Services.Sync([]service.Port{fixtures.Crowd(4)[3]}); err != nil {
 		t.Fatal(err)
 	}
-	if err := next.Services.Sweep(time.Now().Add(time.Minute)); err != nil { // long after the time of grace
+	if err := next.Services.Sweep(time.Now().Add(time.Minute)); err != nil { // long after the grace period
 		t.Error(err)
 	}
 	if got, err := table.Count(d.Objects.Maps.Backends); err != nil || got != 30 {
@@ -130,7 +129,7 @@ func TestAdoptedMapsAreWhole(t *testing.T) {
 	}
 }
 
-// forget leaves what a version leaves that did not have these maps.
+// forget removes maps, as if a version without them had run.
 func forget(t *testing.T, d *harness.Opened, added ...string) {
 	t.Helper()
 	path := filepath.Join(load.MapDir(d.Objects.Config.Root), load.CommittedName)
@@ -152,7 +151,7 @@ func forget(t *testing.T, d *harness.Opened, added ...string) {
 	}
 }
 
-// A version that has one map more takes over all the others, whatever that one is; where the pin of a map is lost, what refers to it is given up.
+// A version with one map more adopts all others. If the pin of a map is lost, the maps that refer to it are replaced.
 func TestAddedMapKeepsItsGroup(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t)}
@@ -177,7 +176,7 @@ func TestAddedMapKeepsItsGroup(t *testing.T) {
 	}
 }
 
-// Counters that a version adds count what is there already, and entries of the others are kept.
+// Counters that a version adds count existing entries, and entries of other maps are kept.
 func TestAddedMapIsFilled(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true, Sizes: config.Sizes{NAT: 64, NATPending: 64}}
@@ -205,7 +204,7 @@ func TestAddedMapIsFilled(t *testing.T) {
 	}
 }
 
-// Versions that come one after the other leave their own pins only, and none takes over what an earlier run of its own has left.
+// Successive versions leave only their own pins, and none adopts what an earlier run of its own has left.
 func TestVersionsComeAndGo(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true}
@@ -214,7 +213,7 @@ func TestVersionsComeAndGo(t *testing.T) {
 		d := tablesOf(t, cfg, version)
 		all, err := d.Endpoints.All()
 		if err != nil || len(all) != 0 {
-			t.Errorf("version %d begins with %v: %v", i, all, err)
+			t.Errorf("version %d starts with %v: %v", i, all, err)
 		}
 		if _, err := d.Endpoints.Sync(map[netip.Addr]fwd.Endpoint{netip.MustParseAddr("10.0.0.1"): here}); err != nil {
 			t.Fatal(err)
