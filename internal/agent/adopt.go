@@ -12,15 +12,16 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// throughStackUnknown is why a pod goes through the stack whose file was lost: the datapath's table has no reasons.
+// throughStackUnknown is the reason for a pod on the kernel stack whose file was lost: the datapath's table has no
+// reasons.
 const throughStackUnknown = "the reason was in its lost file"
 
-// adoptEndpoints takes over the endpoints of an earlier agent: from their files, and, should the files be
-// lost, from the datapath's table, which at least tells the device and the address. Nothing is removed yet.
+// adoptEndpoints takes over the endpoints of an earlier agent: from their files, or else from the datapath's table,
+// which has the device and the address. It removes nothing.
 func (a *Agent) adoptEndpoints() error {
 	all, err := a.store.load()
 	if err != nil {
-		a.log.Error("endpoint files", "error", err) // the table below knows these addresses too
+		a.log.Error("endpoint files", "error", err) // the table below has these addresses, too
 	}
 	for _, e := range all {
 		a.endpoints[e.HostDevice] = e
@@ -34,7 +35,7 @@ func (a *Agent) adoptEndpoints() error {
 	}
 	for _, d := range devices {
 		if e, ok := a.endpoints[d.Name]; ok && e.HostIfIndex == d.Index {
-			e.Namespace = d.NetnsID + 1 // which files of earlier agents do not have
+			e.Namespace = d.NetnsID + 1 // files of earlier agents do not have it
 			a.endpoints[d.Name] = e
 		}
 	}
@@ -44,16 +45,16 @@ func (a *Agent) adoptEndpoints() error {
 		}
 		return 1
 	}
-	// In the order of addresses: new ones are handed out after the last claim. Of two files with one address the
-	// one whose device is there is right.
+	// In the order of addresses: new ones are allocated after the last reservation. Of two files with one address,
+	// the one whose device exists is right.
 	for _, name := range slices.SortedFunc(maps.Keys(a.endpoints), func(x, y string) int {
 		return cmp.Or(slices.CompareFunc(a.endpoints[x].Addresses, a.endpoints[y].Addresses, netip.Addr.Compare), isGone(x)-isGone(y))
 	}) {
 		e := a.endpoints[name]
 		for _, addr := range e.Addresses {
 			if err := a.pool.Reserve(ownerOf(e), addr); err != nil {
-				// One file that cannot be true must not keep the agent from the other pods.
-				a.log.Error("endpoint is not adopted", "pod", e.PodName(), "device", name, "error", err)
+				// A wrong file must not keep the agent from the other pods.
+				a.log.Error("endpoint not adopted", "pod", e.PodName(), "device", name, "error", err)
 				a.pool.Release(name)
 				delete(a.endpoints, name)
 				break
@@ -86,17 +87,17 @@ func (a *Agent) adoptFromTable(devices []device.HostEnd) error {
 			}
 		}
 		if len(e.Addresses) == 0 {
-			continue // an ADD that did not get far; its DEL removes the device
+			continue // an incomplete ADD; its DEL removes the device
 		}
 		slices.SortFunc(e.Addresses, netip.Addr.Compare)
-		a.log.Warn("endpoint has no file: known from the datapath only", "device", d.Name, "addresses", e.Addresses)
+		a.log.Warn("endpoint file missing, endpoint recovered from the datapath", "device", d.Name, "addresses", e.Addresses)
 		a.endpoints[d.Name] = e
 	}
 	return nil
 }
 
-// dropGoneEndpoints forgets endpoints whose device is gone: a DEL without an agent, a node that lost its
-// namespaces, a pod whose namespace was deleted. It says how many it has forgotten.
+// dropGoneEndpoints removes endpoints whose device is gone: after a DEL without an agent, or when the pod's namespace
+// was deleted. It returns their number.
 func (a *Agent) dropGoneEndpoints() (int, error) {
 	devices, err := device.Pods.HostEnds()
 	if err != nil {
@@ -110,7 +111,7 @@ func (a *Agent) dropGoneEndpoints() (int, error) {
 	var errs []error
 	for name, e := range a.endpoints {
 		if index[name] != e.HostIfIndex {
-			a.log.Info("endpoint's device is gone", "pod", e.PodName(), "addresses", e.Addresses, "device", name)
+			a.log.Info("endpoint removed: its device is gone", "pod", e.PodName(), "addresses", e.Addresses, "device", name)
 			errs = append(errs, a.forget(e))
 		}
 	}

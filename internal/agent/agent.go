@@ -38,21 +38,21 @@ import (
 	"github.com/beeline-cni/beeline/internal/ipam"
 )
 
-// The agent's clock.
+// Intervals of the agent.
 const (
-	// settleTime lets a burst of changes become one reconciliation. Where that takes long, in a cluster of thousands of nodes, changes of the
-	// kernel wait settleShare times as long as the last one took, and settleMost at most.
-	settleTime  = 100 * time.Millisecond
-	settleShare = 100
-	settleMost  = 2 * time.Second
-	// podsSettleTime, podsSettleShare and podsSettleMost are the same for changes of pods' devices: each ADD and DEL makes some, and does itself
+	// coalesceTime lets a burst of changes become one reconciliation. Where that takes long, in a cluster of thousands of nodes, changes of the
+	// kernel wait coalesceShare times as long as the last one took, and coalesceMax at most.
+	coalesceTime  = 100 * time.Millisecond
+	coalesceShare = 100
+	coalesceMax   = 2 * time.Second
+	// podsCoalesceTime, podsCoalesceShare and podsCoalesceMax are the same for changes of pods' devices: each ADD and DEL makes some, and does itself
 	// what follows from them. A device that goes without a DEL does not wait for these.
-	podsSettleTime  = time.Second
-	podsSettleShare = 500
-	podsSettleMost  = 20 * time.Second
-	// resyncInterval bounds how long a change that nothing announced goes unnoticed.
+	podsCoalesceTime  = time.Second
+	podsCoalesceShare = 500
+	podsCoalesceMax   = 20 * time.Second
+	// resyncInterval bounds how long a change without a notification goes unnoticed.
 	resyncInterval = time.Minute
-	// leaseRenewal and leaseTime: see datapath.Lease. A stopped agent's word lapses after leaseTime.
+	// leaseRenewal and leaseTime: see datapath.Lease. The lease of a stopped agent expires after leaseTime.
 	leaseRenewal = 10 * time.Second
 	leaseTime    = 30 * time.Second
 )
@@ -75,13 +75,13 @@ type Agent struct {
 	services *lb.Services
 	// servicesStatus is the Status of services; nil without.
 	servicesStatus func() lb.Outcome
-	// policies is nil where the datapath does not put NetworkPolicies into force.
+	// policies is nil where the datapath does not enforce NetworkPolicies.
 	policies *agentpolicy.Policies
-	// policiesLost says that this agent began with programs of an earlier one, and without tables that close what those close.
+	// policiesLost says that this agent started with programs of an earlier one, and without its policy tables.
 	policiesLost bool
-	// servicesLost says that this agent began with programs of an earlier one whose tables of Services do not fit.
+	// servicesLost says that this agent started with programs of an earlier one whose Service tables do not fit.
 	servicesLost bool
-	// servicesChanged has room for one: Services or policies have come to where the devices or sockets need other programs.
+	// servicesChanged has capacity 1: with the new Services or policies, devices or sockets need other programs.
 	servicesChanged loop.Signal
 	expiry          *conntrack.Expiry
 	vetting         vetting
@@ -96,37 +96,38 @@ type Agent struct {
 	leaving   atomic.Bool
 	mapCounts status.MapCounts
 
-	// mu guards what follows and orders all changes of the kernel's state.
+	// mu guards the fields below and serializes all changes of kernel state.
 	mu sync.Mutex
 	// snapshot is nil until the source has delivered one.
 	snapshot *cluster.Snapshot
 	pool     *ipam.Pool
-	// endpoints by the name of their host device, which is a function of the CNI attachment.
+	// endpoints by the name of their host device, which is derived from the CNI attachment.
 	endpoints map[string]agentapi.Endpoint
-	// attached are the devices that have this agent's programs, with their index.
+	// attached are the devices with this agent's programs, by name, with their index.
 	attached map[string]int
 	// forgotten are endpoints whose pod seems to be gone without a DEL.
 	forgotten forgotten
 	// accelerated is where each uplink forwards.
 	accelerated map[string]acceleration
-	// socketsAttached says that sockets have them, or are to have none.
+	// socketsAttached says that the programs of sockets are attached, or not wanted.
 	socketsAttached bool
-	// uplink leads to the other nodes; uplinks are all devices to the world, that one first.
+	// uplink leads to the other nodes; uplinks are all external devices, that one first.
 	uplink  *netdev.Uplink
 	uplinks []netdev.Uplink
-	// own is this node: what the cluster tells of it, or else what the datapath still knows.
+	// own is this node: as the cluster reports it, or else as recovered from the datapath.
 	own     cluster.Node
 	current node.Desired
-	// known is what the last reconciliation has found, but for the kernel's routes and neighbours; nil if a step of it has failed.
+	// known are the facts of the last reconciliation, without the kernel's routes and neighbours; nil if a step
+	// failed.
 	known *node.Facts
-	// failure is what kept the last reconciliation from completing; notReady until the first one has.
+	// failure is the error of the last reconciliation; errNotReady until the first one.
 	failure error
-	// vouches says that the routes in the datapath are those that are wanted.
+	// vouches says that the routes in the datapath are the desired ones.
 	vouches bool
-	// healthzProblem is why nobody answers at --healthz-address.
+	// healthzProblem is why --healthz-address is not served.
 	healthzProblem string
 	installer      *install.Installer
-	// notInstalled is why the plugin or its configuration is not in place.
+	// notInstalled is why the plugin or its configuration is not installed.
 	notInstalled error
 }
 
@@ -136,8 +137,8 @@ var errNotReady = errors.New("the agent has not finished starting: it has not re
 // errOtherAgent says that the state directory is in use.
 var errOtherAgent = errors.New("another agent runs")
 
-// Run runs the agent until ctx ends. It takes hold of the state directory: a second agent of the same node
-// is refused. When it returns, traffic goes on.
+// Run runs the agent until ctx ends. It locks the state directory, so that a second agent fails to start. Traffic
+// continues after it returns.
 func Run(ctx context.Context, config Config, version string, log *slog.Logger) (err error) {
 	if err := config.Validate(); err != nil {
 		return fmt.Errorf("configuration: %w", err)
@@ -147,7 +148,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		return err
 	}
 	defer unlock()
-	// Before anything else: an agent with another state directory may be running on this node.
+	// First of all: an agent with another state directory may be running on this node.
 	socket, err := server.Listen(config.Socket)
 	if err != nil {
 		return err
@@ -200,13 +201,13 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 	}
 	for range tasks {
 		err = errors.Join(err, <-ended)
-		cancel() // no part can do without the others
+		cancel() // the parts depend on each other
 	}
-	log.Info("agent stops; traffic goes on")
+	log.Info("agent stops; traffic continues")
 	return err
 }
 
-// newAgent loads the datapath and takes over the endpoints that an earlier agent left.
+// newAgent loads the datapath and takes over the endpoints of an earlier agent.
 func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err := kernel.Required(); err != nil {
 		return nil, err
@@ -240,7 +241,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		return nil, err
 	}
 	if datapathConfig.Sizes.Routes == 0 {
-		if datapathConfig.Sizes.Routes, err = routesRoom(config.BPFFS, source, log); err != nil {
+		if datapathConfig.Sizes.Routes, err = routesCapacity(config.BPFFS, source, log); err != nil {
 			return nil, err
 		}
 	}
@@ -289,7 +290,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	return a, nil
 }
 
-// lock makes the state directory and holds it until the returned function is called or the process ends.
+// lock creates the state directory and locks it until the returned function is called or the process ends.
 func lock(stateDir string) (unlock func(), err error) {
 	if err := os.MkdirAll(stateDir, 0o755); err != nil {
 		return nil, fmt.Errorf("make state directory: %w", err)
@@ -308,7 +309,7 @@ func lock(stateDir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// run reconciles whenever something changed, and at intervals without a reason.
+// run reconciles after changes, and periodically.
 func (a *Agent) run(ctx context.Context, snapshots *handover, changes <-chan monitor.Change, uninstalled <-chan struct{}) error {
 	var took time.Duration
 	reconcile := func() {
@@ -316,12 +317,12 @@ func (a *Agent) run(ctx context.Context, snapshots *handover, changes <-chan mon
 		a.reconcile()
 		took = time.Since(begin)
 	}
-	// kernel is when a change of the kernel is reconciled. Changes of the cluster do not wait for it.
+	// kernel is the time for reconciling changes of the kernel. Changes of the cluster do not wait for it.
 	kernel := &loop.Tick{Do: func(time.Time) { reconcile() }}
-	later := func() { kernel.Within(min(max(settleTime, settleShare*took), settleMost)) }
+	later := func() { kernel.Within(min(max(coalesceTime, coalesceShare*took), coalesceMax)) }
 	events := make(chan func())
 	l := loop.Loop{
-		Beat: a.beats.Add("the main loop"), // it renews the lease every 10 s, so it notices a lock that is never released
+		Beat: a.beats.Add("the main loop"), // it renews the lease every 10 s, so it detects a lock that is never released
 		Wake: a.servicesChanged, Work: reconcile, Events: events,
 		Ticks: []*loop.Tick{
 			kernel,
@@ -350,14 +351,14 @@ func (a *Agent) run(ctx context.Context, snapshots *handover, changes <-chan mon
 		if c.Node || len(c.GoneHostEnds) > 0 && a.misses(c.GoneHostEnds) {
 			later()
 		} else {
-			kernel.Within(min(max(podsSettleTime, podsSettleShare*took), podsSettleMost))
+			kernel.Within(min(max(podsCoalesceTime, podsCoalesceShare*took), podsCoalesceMax))
 		}
 	})
 	go forward(ctx, events, uninstalled, func(struct{}) { later() })
 	return l.Run(ctx)
 }
 
-// forward makes an event of each value until ctx ends or there are no more.
+// forward makes an event of each value until ctx ends or the channel is closed.
 func forward[T any](ctx context.Context, events chan<- func(), from <-chan T, do func(T)) {
 	for {
 		select {
@@ -376,9 +377,9 @@ func forward[T any](ctx context.Context, events chan<- func(), from <-chan T, do
 	}
 }
 
-// misses tells whether one of these devices is a pod's that nobody has deleted by DEL.
+// misses reports whether one of these devices is that of a pod without a DEL.
 func (a *Agent) misses(gone []int) bool {
-	a.mu.Lock() // behind a DEL that is under way
+	a.mu.Lock() // waits for a DEL in progress
 	defer a.mu.Unlock()
 	for _, e := range a.endpoints {
 		if slices.Contains(gone, e.HostIfIndex) {
@@ -388,7 +389,8 @@ func (a *Agent) misses(gone []int) bool {
 	return false
 }
 
-// renewLease vouches for the link-layer addresses in the routes, unless the last reconciliation could not write them.
+// renewLease renews the lease on the link-layer addresses in the routes, unless the last reconciliation failed to
+// write them.
 func (a *Agent) renewLease() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -396,6 +398,6 @@ func (a *Agent) renewLease() {
 		return
 	}
 	if err := a.datapath.Lease.Renew(leaseTime); err != nil {
-		a.log.Error("lease is not renewed: the kernel resolves neighbours packet by packet", "error", err)
+		a.log.Error("lease not renewed: the kernel resolves neighbours packet by packet", "error", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// probe asks the agent as the kubelet does.
+// probe sends a probe as the kubelet does.
 func probe(t *testing.T, a *Agent, path string, after time.Duration) (code int, said string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -33,8 +33,8 @@ func probe(t *testing.T, a *Agent, path string, after time.Duration) (code int, 
 	}
 }
 
-// A loop that hangs in the midst of its work is seen, and named, one that waits for work is not; and while somebody holds the agent's lock for
-// good, both probes answer.
+// /healthz names a loop that hangs in its work, but not one that waits for work. Both probes respond while the
+// agent's lock is held for good.
 func TestProbes(t *testing.T) {
 	a := &Agent{failure: errNotReady}
 	a.updateReadiness()
@@ -43,7 +43,7 @@ func TestProbes(t *testing.T) {
 	if code, said := probe(t, a, "/healthz", 0); code != http.StatusOK {
 		t.Errorf("/healthz gives %d: %s", code, said)
 	}
-	a.mu.Lock() // and never gives it back
+	a.mu.Lock() // and never released
 	if code, said := probe(t, a, "/readyz", 0); code != http.StatusServiceUnavailable || !strings.Contains(said, "not finished starting") {
 		t.Errorf("/readyz gives %d: %s", code, said)
 	}
@@ -65,7 +65,7 @@ func TestProbes(t *testing.T) {
 	if code, said := probe(t, a, "/healthz", 0); code != http.StatusOK {
 		t.Errorf("/healthz gives %d for a round that has just begun: %s", code, said)
 	}
-	if code, said := probe(t, a, "/healthz", loop.StuckAfter+time.Second); code != http.StatusServiceUnavailable || !strings.Contains(said, "the loop that hangs has been") || strings.Contains(said, "idle") {
+	if code, said := probe(t, a, "/healthz", loop.StuckAfter+time.Second); code != http.StatusServiceUnavailable || !strings.Contains(said, "the loop that hangs has not completed") || strings.Contains(said, "idle") {
 		t.Errorf("/healthz gives %d: %s", code, said)
 	}
 	a.mu.Unlock()
@@ -75,7 +75,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// afterStep is a time of this process, as it is when somebody has set the clock meanwhile: what the wall says is another, what goes on is not.
+// afterStep is a time of this process after the system clock was set: wall-clock time has changed, monotonic time has
+// not.
 func afterStep(t *testing.T, now time.Time, by time.Duration) time.Time {
 	t.Helper()
 	const wall, ext, seconds = 0, 1, 30 // the fields of time.Time: seconds since 1885 begin at that bit of the first, and the second is monotonic
@@ -88,7 +89,8 @@ func afterStep(t *testing.T, now time.Time, by time.Duration) time.Time {
 	return now
 }
 
-// Endpoints stay in the order in which they were added, also when the clock was set back and they were read from files.
+// Endpoints stay in the order in which they were added, also after the clock was set back and they were read from
+// files.
 func TestEndpointsAreInOrder(t *testing.T) {
 	now := time.Now()
 	a := &Agent{endpoints: map[string]agentapi.Endpoint{"bl1": {Added: now.Round(0)}, "bl2": {Added: now.Add(-time.Minute).Round(0)}, "bl3": {}}}

@@ -49,7 +49,7 @@ func (h *heard) PodEvent(namespace, name, uid, reason, message string) {
 	h.said = append(h.said, "pod "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
 }
 
-// Only what the agent makes use of is a reason to go over everything.
+// Only relevant changes cause a reconciliation.
 func TestTake(t *testing.T) {
 	nodes := []cluster.Node{{Name: "a"}}
 	a := &Agent{}
@@ -75,7 +75,7 @@ type silent struct{ cluster.Source }
 
 func (silent) Problems() []string { return nil }
 
-// A policy that is not understood has an Event of its own, and is no matter of the node's, if it closes pods here.
+// An invalid policy that isolates local pods has an Event of its own, and is no problem of the node.
 func TestPolicyThatIsNotUnderstoodHasAnEvent(t *testing.T) {
 	nothing := func() {}
 	p := agentpolicy.New(agentpolicy.Options{

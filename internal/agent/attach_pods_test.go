@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// noTable takes all policies.
+// noTable accepts all policies.
 type noTable struct{}
 
 func (noTable) Sync(*policy.Tables) (int, error) { return 1, nil }
@@ -25,7 +25,7 @@ func (noTable) Close([]netip.Addr) error         { return nil }
 func (noTable) Release([]netip.Addr) error       { return nil }
 func (noTable) Knows([]netip.Addr) bool          { return false }
 
-// An agent that adopts a pod whose program cannot be attached closes the pod at once, and reports the error.
+// An agent that adopts a pod whose program cannot be attached isolates the pod at once, and reports the error.
 func TestAttachPodsClosesWhatIsMissing(t *testing.T) {
 	log, web := slog.New(slog.DiscardHandler), netip.MustParseAddr("10.1.1.2")
 	var closed route.Blackholes
@@ -56,7 +56,7 @@ func TestAttachPodsClosesWhatIsMissing(t *testing.T) {
 	}
 	a.attachPods(func(name string, index int, put func(string, int) error) {
 		if put(name, index) == nil {
-			t.Error("a pod without a program is said to have all")
+			t.Error("a pod without a program is complete")
 		}
 	})
 	if !slices.Equal(closed.To, []netip.Addr{web}) || len(closed.From) > 0 {

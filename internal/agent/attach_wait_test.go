@@ -11,7 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/node"
 )
 
-// Programs of an earlier agent wait for Services, and no longer than pods can wait.
+// Programs of an earlier agent wait for Services, but no longer than pods can wait.
 func TestProgramsWaitForServices(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	a := &Agent{services: lb.New(lb.Defaults(), nil, lb.Hooks{}, &loop.Beat{}, log), servicesLost: true, started: time.Now(), log: log}

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// errNoCgroup says that sockets cannot be told of Services.
+// errNoCgroup says why sockets are not connected to backends.
 var errNoCgroup = errors.New("cgroup2 is not mounted: what pods and this node send to Services is translated packet by packet; " +
 	"mount it (mount -t cgroup2 none /sys/fs/cgroup), or say where it is (--cgroup)")
 
-// findCgroup gives the directory of the cgroup2 file system below which this node's processes are: the one asked for, or with "auto" the
-// mounted one that reaches highest. In a container that is the node's, if it is mounted there too.
+// findCgroup gives a cgroup2 directory above all processes of this node: the configured one, or with "auto" the
+// highest one that is mounted. In a container that is the node's root, if it is mounted there.
 func findCgroup(asked string) (string, error) {
 	if asked != "auto" {
 		if _, err := os.Stat(asked); err != nil {
@@ -30,7 +30,7 @@ func findCgroup(asked string) (string, error) {
 	return highestCgroup(mounts)
 }
 
-// highestCgroup reads mounts as proc_pid_mountinfo(5) describes them. The root of a cgroup mount is told as seen from this process's cgroup
+// highestCgroup parses proc_pid_mountinfo(5). The root of a cgroup mount is relative to this process's cgroup
 // namespace: "/../.." is above it.
 func highestCgroup(mounts io.Reader) (string, error) {
 	best, height := "", 0

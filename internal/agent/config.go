@@ -25,46 +25,49 @@ type (
 	FlowConfig    = agentflow.Config
 )
 
-// Config is everything that one can tell the agent.
+// Config is the configuration of the agent.
 type Config struct {
 	NodeConfig
 	// Manifests is a directory of Kubernetes objects; empty means an API server.
 	Manifests string
-	// Kubeconfig says where the API server is and who asks it; empty means the service account of the agent's pod.
+	// Kubeconfig says where the API server is and how to authenticate; empty means the service account of the agent's
+	// pod.
 	Kubeconfig string
-	// APIServer is the URL of the API server, or several with commas, for the service account of the agent's pod: an agent that translates the
-	// address of the API server's Service cannot depend on it. Empty is what the pod was told.
+	// APIServer is the URL of the API server, or a comma-separated list, for the service account of the agent's pod.
+	// An agent that translates the address of the API server's Service cannot depend on it. Empty means the pod's
+	// environment.
 	APIServer string
 	// Socket is the path of the unix socket for the plugin and the command line.
 	Socket string
-	// StateDir keeps the endpoint files. It may be lost at a reboot but not before.
+	// StateDir holds the endpoint files. It may be lost at a reboot but not before.
 	StateDir string
 	// BPFFS is a directory on a BPF file system that the agent owns.
 	BPFFS string
-	// ServiceConfig is about Services.
+	// ServiceConfig configures Services.
 	ServiceConfig
-	// PolicyConfig is about NetworkPolicies.
+	// PolicyConfig configures NetworkPolicies.
 	PolicyConfig
-	// FlowConfig is about flows.
+	// FlowConfig configures flows.
 	FlowConfig
-	// CNIConfDir and CNIBinDir are where the container runtime looks for networks and plugins; what belongs there is
-	// installed when the node is ready. Empty installs nothing.
+	// CNIConfDir and CNIBinDir are where the container runtime looks for networks and plugins. The agent installs
+	// both when the node is ready. Empty installs nothing.
 	CNIConfDir, CNIBinDir string
-	// CommandDir is where this program is put for people at the node; empty puts it nowhere.
+	// CommandDir is where to install this program for administrators; empty installs it nowhere.
 	CommandDir string
-	// CNIPluginFrom is the directory that programs are installed from; empty is that of this program.
+	// CNIPluginFrom is the directory to install programs from; empty means that of this program.
 	CNIPluginFrom string
-	// MemoryLimited says that the Go runtime has a memory limit already (GOMEMLIMIT), which the agent leaves as it is.
+	// MemoryLimited says that the Go runtime has a memory limit already (GOMEMLIMIT), which the agent does not
+	// change.
 	MemoryLimited bool
-	// MetricsAddress is where /metrics, /healthz and /readyz are served; empty is nowhere.
+	// MetricsAddress is where to serve /metrics, /healthz and /readyz; empty means nowhere.
 	MetricsAddress string
 }
 
-// Defaults gives the configuration that is in force where nothing else is said.
+// Defaults gives the default configuration.
 func Defaults() Config {
 	name, err := os.Hostname()
 	if err != nil {
-		name = "" // Validate asks for it
+		name = "" // Validate reports the empty name
 	}
 	c := Config{
 		NodeConfig:     node.Defaults(),
@@ -80,15 +83,15 @@ func Defaults() Config {
 	return c
 }
 
-// Validate reports every impossible value, each with the name of its flag.
+// Validate reports every invalid value, each with the name of its flag.
 func (c Config) Validate() error {
 	var errs []error
 	if c.Manifests != "" && c.Kubeconfig != "" {
-		errs = append(errs, errors.New("--manifests and --kubeconfig: the cluster's state comes from one of them"))
+		errs = append(errs, errors.New("--manifests and --kubeconfig: use only one of them"))
 	}
 	if c.APIServer != "" {
 		if c.Manifests != "" || c.Kubeconfig != "" {
-			errs = append(errs, errors.New("--api-server: says where the API server is for the service account of the agent's pod, and not with --manifests or --kubeconfig"))
+			errs = append(errs, errors.New("--api-server: it is for the service account of the agent's pod, not for --manifests or --kubeconfig"))
 		}
 		if _, err := apiserver.Servers(c.APIServer); err != nil {
 			errs = append(errs, fmt.Errorf("--api-server: %w", err))
@@ -114,7 +117,7 @@ func (c Config) Validate() error {
 		if _, _, err := net.SplitHostPort(c.MetricsAddress); err != nil {
 			errs = append(errs, fmt.Errorf("--metrics-address: %w", err))
 		} else if c.Manifests != "" && httpserve.IsBeyondNode(c.MetricsAddress) {
-			errs = append(errs, fmt.Errorf("--metrics-address: others than the node can read at %s, and without an API server nobody says who may; use 127.0.0.1", c.MetricsAddress))
+			errs = append(errs, fmt.Errorf("--metrics-address: %s is reachable from other hosts, which only an API server can authorize; use 127.0.0.1", c.MetricsAddress))
 		}
 	}
 	return errors.Join(errs...)

@@ -60,11 +60,11 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
-// Without an API server nobody can be allowed to read metrics from beyond the node.
+// Without an API server other hosts cannot be authorized to read metrics.
 func TestMetricsBeyondTheNodeNeedAnAPIServer(t *testing.T) {
 	c := Defaults()
 	c.NodeName, c.Manifests, c.MetricsAddress = "n", "/etc/beeline/nodes", "0.0.0.0:9965"
-	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "--metrics-address: others than the node") {
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "--metrics-address: 0.0.0.0:9965 is reachable from other hosts") {
 		t.Errorf("with manifests: %v", err)
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
-// forgetDetached looks whether the programs are still where this agent has put them. Nothing announces it when
-// somebody takes them off. Devices that lack one are attached again by the next reconciliation.
+// forgetDetached checks that the programs of this agent are still attached; the kernel does not notify of it. Devices
+// without one are attached again by the next reconciliation.
 func (a *Agent) forgetDetached() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

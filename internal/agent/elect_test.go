@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// everywhere is a source whose problem every node sees.
+// everywhere is a source with a problem that every node sees.
 type everywhere struct {
 	silent
 	ready []string
@@ -31,7 +31,7 @@ func (everywhere) Host() string                   { return "" }
 func (everywhere) Outages() (count int, now bool) { return 0, false }
 func (everywhere) Addresses() []netip.AddrPort    { return nil }
 
-// A fault of the cluster is one Event on its object, and not one on every node; a fault of a node is its own.
+// A problem of the cluster is one Event on its object, and not one on every node; a problem of a node is its own.
 func TestClusterWideFaultsAreReportedOnce(t *testing.T) {
 	ready := []string{"a", "b", "c"}
 	said := map[string]int{}

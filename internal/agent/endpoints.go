@@ -34,7 +34,7 @@ func (a *Agent) Add(ctx context.Context, req agentapi.AddRequest) (_ *agentapi.A
 	}
 	if closed != 0 {
 		if err := a.policies.PassAt(closed); err != nil {
-			a.log.Error("pod stays closed until NetworkPolicies can be written", "pod", e.PodName(), "error", err)
+			a.log.Error("pod stays isolated until NetworkPolicies can be written", "pod", e.PodName(), "error", err)
 		}
 	}
 	if len(e.PortMappings) > 0 {
@@ -48,7 +48,8 @@ func (a *Agent) Add(ctx context.Context, req agentapi.AddRequest) (_ *agentapi.A
 	return response(e), nil
 }
 
-// add makes an endpoint, but for its ports of the node and its policies, which need no lock of the agent's: closed is as in closeUntilKnown.
+// add makes an endpoint, except for its host ports and its policies, which do not need the agent's lock; closed is as
+// in closeUntilKnown.
 func (a *Agent) add(ctx context.Context, req agentapi.AddRequest) (e agentapi.Endpoint, closed uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,7 +59,7 @@ func (a *Agent) add(ctx context.Context, req agentapi.AddRequest) (e agentapi.En
 	if err := ctx.Err(); err != nil {
 		return e, 0, err
 	}
-	// First of all: a request that nobody waits for any more may be of a device whose name another one has by now.
+	// First of all: after the client of a request has given up, its device may be gone and the name reused.
 	host, ok, err := device.Pods.HostEnd(req.HostDevice)
 	if err != nil {
 		return e, 0, err
@@ -67,7 +68,7 @@ func (a *Agent) add(ctx context.Context, req agentapi.AddRequest) (e agentapi.En
 		return e, 0, agentapi.Errorf(agentapi.CodeInvalid, "hostDevice: there is no device %s with index %d on this node", req.HostDevice, req.HostIfIndex)
 	}
 	if old, ok := a.endpoints[req.HostDevice]; ok && old.HostIfIndex != req.HostIfIndex {
-		// The device was deleted and made anew before its end was noticed here.
+		// The device was deleted and made anew before the agent noticed.
 		if err := a.forget(old); err != nil {
 			return e, 0, err
 		}
@@ -98,7 +99,7 @@ func (a *Agent) add(ctx context.Context, req agentapi.AddRequest) (e agentapi.En
 	if err != nil {
 		return e, 0, allocationError(err)
 	}
-	// Known from here on: what forget cannot undo now is tried again once the plugin has deleted the device.
+	// Registered from here on: what forget cannot undo now is retried after the plugin has deleted the device.
 	a.endpoints[e.HostDevice] = e
 	defer func() {
 		if err != nil {
@@ -117,7 +118,7 @@ func (a *Agent) add(ctx context.Context, req agentapi.AddRequest) (e agentapi.En
 	return e, closed, nil
 }
 
-// throughStack says why the packets of a pod have to go through the host's stack; empty if they need not.
+// throughStack says why the packets of a pod have to pass the kernel stack; empty if they do not.
 func (a *Agent) throughStack(req agentapi.AddRequest) string {
 	if len(req.PortMappings) == 0 || req.Direct || a.paths.services == lb.ModeEBPF {
 		return req.ThroughStack
@@ -128,7 +129,7 @@ func (a *Agent) throughStack(req agentapi.AddRequest) string {
 	return "port mapping, " + req.ThroughStack
 }
 
-// connect makes an endpoint reachable: the programs and what policies say of it first, so that nothing passes unchecked.
+// connect makes an endpoint reachable: programs and policies first, so that no packet passes unchecked.
 func (a *Agent) connect(e agentapi.Endpoint) (closed uint64, err error) {
 	if err := netdev.SetMTU(e.HostIfIndex, e.MTU); err != nil {
 		return 0, err
@@ -150,7 +151,7 @@ func (a *Agent) connect(e agentapi.Endpoint) (closed uint64, err error) {
 		return 0, err
 	}
 	for _, addr := range e.Addresses {
-		if err := a.datapath.Conntrack.Forget(addr); err != nil { // those of who had it before, whom an agent may have forgotten that was killed
+		if err := a.datapath.Conntrack.Forget(addr); err != nil { // entries of an earlier pod; a killed agent may have left them
 			return 0, err
 		}
 		if err := a.datapath.Endpoints.Set(addr, node.EndpointEntry(e)); err != nil {
@@ -166,8 +167,8 @@ func (a *Agent) connect(e agentapi.Endpoint) (closed uint64, err error) {
 	return closed, nil
 }
 
-// Delete removes an endpoint and its device. A plugin that has waited too long removes the device itself, and the container may have another one
-// when its request is come to: that one stays.
+// Delete removes an endpoint and its device. A plugin that times out removes the device itself, and the container may
+// have a new device when its request is handled: that one stays.
 func (a *Agent) Delete(ctx context.Context, req agentapi.DeleteRequest) (err error) {
 	begin := time.Now()
 	defer func() { a.metrics.requested("delete", time.Since(begin), err) }()
@@ -186,15 +187,15 @@ func (a *Agent) Delete(ctx context.Context, req agentapi.DeleteRequest) (err err
 			return err
 		}
 		if ok && host.Index != req.HostIfIndex {
-			a.log.Info("late request to delete a device that is gone: the one that has its name stays", "device", name, "index", host.Index, "deleted", req.HostIfIndex)
+			a.log.Info("late request to delete a device that is gone; the device with the same name stays", "device", name, "index", host.Index, "deleted", req.HostIfIndex)
 			return nil
 		}
 	}
 	return a.remove(name)
 }
 
-// GC removes what the runtime does not know any more of one network. An endpoint whose file was lost has no
-// network: it stays until its DEL. A list that nobody waits for any more is not followed: it may lack what was added since.
+// GC removes the endpoints of one network that the runtime does not list. An endpoint whose file was lost has no
+// network: it stays until its DEL. A list of a client that has given up is ignored: it may lack newer endpoints.
 func (a *Agent) GC(ctx context.Context, req agentapi.GCRequest) (err error) {
 	begin := time.Now()
 	defer func() { a.metrics.requested("gc", time.Since(begin), err) }()
@@ -210,18 +211,18 @@ func (a *Agent) GC(ctx context.Context, req agentapi.GCRequest) (err error) {
 	var errs []error
 	for name, e := range a.endpoints {
 		if e.Network == req.Network && !valid[name] {
-			a.log.Info("endpoint is garbage", "pod", e.PodName(), "addresses", e.Addresses)
+			a.log.Info("endpoint not listed by the runtime", "pod", e.PodName(), "addresses", e.Addresses)
 			errs = append(errs, a.remove(name))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// remove deletes the device of an endpoint and forgets the endpoint; both may be gone already.
+// remove deletes the device of an endpoint and the endpoint; both may be gone already.
 func (a *Agent) remove(hostDevice string) error {
 	e, known := a.endpoints[hostDevice]
 	if known {
-		// Before its device goes, so that nothing is sent to an index that another device may get.
+		// Before the device, so that nothing is sent to an index that another device may get.
 		for _, addr := range e.Addresses {
 			if err := a.datapath.Endpoints.Delete(addr); err != nil {
 				return err
@@ -241,15 +242,15 @@ func (a *Agent) remove(hostDevice string) error {
 	return nil
 }
 
-// forget undoes what Add has done so far, except for the device, which is the plugin's. The address is
-// free only when nothing refers to it any more.
+// forget undoes Add, except for the device, which is the plugin's. It releases the addresses last, when nothing
+// refers to them.
 func (a *Agent) forget(e agentapi.Endpoint) error {
 	a.failClosed.Remove(e.HostDevice)
 	var errs []error
 	for _, addr := range e.Addresses {
 		errs = append(errs, a.datapath.Endpoints.Delete(addr), route.Delete(route.Route{Prefix: node.HostPrefix(addr), Device: e.HostIfIndex}))
 	}
-	for _, addr := range e.Addresses { // behind that, nothing more is judged by them
+	for _, addr := range e.Addresses { // afterwards no packet is checked by its policies
 		errs = append(errs, a.datapath.Conntrack.Forget(addr))
 	}
 	errs = append(errs, a.datapath.Detach(e.HostDevice), a.store.remove(e.HostDevice))
@@ -316,8 +317,8 @@ func (a *Agent) Check(_ context.Context, att agentapi.Attachment) (_ *agentapi.E
 	return &e, nil
 }
 
-// describe gives an endpoint as the API tells it: with its state, and with the way that its packets take, which the
-// routing of the node may decide for all of them.
+// describe gives an endpoint in the form of the API: with its state and its path, which the routing of the node may
+// decide.
 func (a *Agent) describe(e agentapi.Endpoint, table map[netip.Addr]fwd.Endpoint) agentapi.Endpoint {
 	e.State = endpointState(e, table)
 	if a.paths.routing == node.RoutingKernel {
@@ -330,9 +331,9 @@ func (a *Agent) describe(e agentapi.Endpoint, table map[netip.Addr]fwd.Endpoint)
 func endpointState(e agentapi.Endpoint, table map[netip.Addr]fwd.Endpoint) string {
 	for _, addr := range e.Addresses {
 		if got, ok := table[addr]; !ok {
-			return fmt.Sprintf("the datapath does not know address %s", addr)
+			return fmt.Sprintf("the datapath does not have address %s", addr)
 		} else if want := node.EndpointEntry(e); got.ThroughStack != want.ThroughStack {
-			return fmt.Sprintf("the datapath has another way for address %s: through the host's stack %t, want %t", addr, got.ThroughStack, want.ThroughStack)
+			return fmt.Sprintf("the datapath has another path for address %s: through the kernel stack %t, want %t", addr, got.ThroughStack, want.ThroughStack)
 		} else if got != want {
 			return fmt.Sprintf("the datapath has another device for address %s", addr)
 		}
@@ -344,10 +345,10 @@ func ownerOf(e agentapi.Endpoint) ipam.Owner {
 	return ipam.Owner{ID: e.HostDevice, Namespace: e.Pod.Namespace, Name: e.Pod.Name}
 }
 
-// nextAdded gives the time of an endpoint that is being added: now, and in any case after all that there are. These may be in files, by a clock that
-// was set back since; who comes last has a port that two of a pod want. The lock is held.
+// nextAdded gives the time of a new endpoint: now, and in any case after all existing ones, whose times may be from a
+// clock that was set back since. Of pods with the same host port the newest has it. The lock is held.
 func (a *Agent) nextAdded(now time.Time) time.Time {
-	now = now.Round(0) // as it is in a file, or it would be compared with others there by another clock
+	now = now.Round(0) // without the monotonic clock, which files do not have
 	for _, e := range a.endpoints {
 		if !e.Added.Before(now) {
 			now = e.Added.Add(1).Round(0)

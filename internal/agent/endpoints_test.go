@@ -9,8 +9,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// What nobody waits for any more is not done: the plugin has undone it, and the runtime may have asked for something else since.
-func TestRequestsThatNobodyWaitsFor(t *testing.T) {
+// Requests of clients that gave up are not executed: the plugin has undone them, and the runtime may have sent others
+// since.
+func TestRequestsOfClientsThatGaveUp(t *testing.T) {
 	a := &Agent{log: slog.New(slog.DiscardHandler), endpoints: map[string]agentapi.Endpoint{"bl1": {Network: "pods"}}}
 	a.metrics = newMetrics(a)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,7 +9,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/flow"
 )
 
-// flowLocals gives the pods and addresses of this node for names in flows. It does not wait for the agent's lock.
+// flowLocals gives the pods and addresses of this node for the names in flows. It does not wait for the agent's lock.
 func (a *Agent) flowLocals() (pods []flow.Local, addresses []netip.Addr, ok bool) {
 	if !a.mu.TryLock() {
 		return nil, nil, false

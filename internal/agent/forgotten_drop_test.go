@@ -23,7 +23,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// bpffs mounts a BPF file system that goes with the test, and gives a directory on it.
+// bpffs mounts a BPF file system for the test, and gives a directory on it.
 func bpffs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,8 +38,8 @@ func bpffs(t *testing.T) string {
 	return filepath.Join(dir, "beeline")
 }
 
-// A pod that the runtime has forgotten gives everything back: its device, its file, its place among the endpoints, and in the end its addresses, which
-// another pod gets. One beside it that the cluster has keeps all of it.
+// A forgotten pod releases everything: its device, its file, its endpoint, and at last its addresses, which another
+// pod gets. A pod that the cluster has keeps all of it.
 func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 	pods := testenv.NewNetns(t)
 	err := testenv.NewNetns(t).Do(func(ns.NetNS) error {
@@ -86,7 +86,7 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 		now := time.Now()
 		for ago := forgottenAfter; ago > 0; ago -= time.Minute {
 			if over := a.forgotten.look(now.Add(-ago), a.endpoints, a.clusterPods(), device.Pods.PacketsFrom); len(over) > 0 {
-				t.Errorf("forgotten before its time: %v", over)
+				t.Errorf("forgotten too early: %v", over)
 			}
 		}
 		used := func() (n int) {

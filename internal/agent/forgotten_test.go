@@ -14,10 +14,10 @@ const (
 	uidOfStatic = "0b6f9a553b1e4c2e9d4e1f1c6a1f0a01"
 )
 
-// noPackets is what sends nothing.
+// noPackets is a pod that sends nothing.
 func noPackets(string) (uint64, bool) { return 7, true }
 
-// looks asks once a minute for so long, and gives who has been without a pod for too long in the end.
+// looks checks once a minute for a time, and gives the pods that are forgotten in the end.
 func looks(f *forgotten, begin time.Time, lasting time.Duration, endpoints map[string]agentapi.Endpoint, pods *clusterPods) (over []string) {
 	for at := time.Duration(0); at <= lasting; at += time.Minute {
 		over = f.look(begin.Add(at), endpoints, pods, noPackets)
@@ -25,7 +25,8 @@ func looks(f *forgotten, begin time.Time, lasting time.Duration, endpoints map[s
 	return over
 }
 
-// A pod that an API server has made and has no more is gone after a while, and none of which there may be another explanation.
+// A pod that an API server created and no longer has is forgotten after a while; a pod with another explanation is
+// not.
 func TestPodsOfTheClusterAreNotForgotten(t *testing.T) {
 	begin := time.Now()
 	pod := func(uid string) agentapi.PodRef { return agentapi.PodRef{Namespace: "shop", Name: "web", UID: uid} }
@@ -54,7 +55,7 @@ func TestPodsOfTheClusterAreNotForgotten(t *testing.T) {
 	}
 }
 
-// What is once seen to be there begins anew, and so does what is made anew; a new endpoint has all the time.
+// The time starts anew when the pod is seen again, and for a new endpoint.
 func TestForgottenIsForTheWholeTime(t *testing.T) {
 	begin := time.Now()
 	gone, there := &clusterPods{}, &clusterPods{uids: map[cluster.UID]bool{cluster.NewUID(uidOfServer): true}}
@@ -85,7 +86,8 @@ func TestForgottenIsForTheWholeTime(t *testing.T) {
 			t.Errorf("%s: not forgotten", name)
 		}
 	}
-	// By the clock, which was set back, the new one is older than what is known of the one before, or than the agent.
+	// By the clock, which was set back, the new endpoint is older than the last state of the former one, or than the
+	// agent.
 	for _, added := range []time.Duration{5 * time.Minute, -time.Hour} {
 		late := map[string]agentapi.Endpoint{"bl1": {Pod: agentapi.PodRef{Name: "web", UID: uidOfServer}, Added: begin.Add(added)}}
 		f := &forgotten{}
@@ -97,14 +99,14 @@ func TestForgottenIsForTheWholeTime(t *testing.T) {
 			t.Errorf("added after %s: not forgotten", added)
 		}
 	}
-	// One of an earlier agent, by a clock that was an hour ahead.
+	// An endpoint of an earlier agent, by a clock that was an hour ahead.
 	future := map[string]agentapi.Endpoint{"bl1": {Pod: agentapi.PodRef{Name: "web", UID: uidOfServer}, Added: begin.Add(time.Hour).Round(0)}}
 	if over := looks(&forgotten{}, begin, forgottenAfter, future, gone); len(over) != 1 {
 		t.Error("an endpoint of the future is not forgotten")
 	}
 }
 
-// remoteSource is a source that is or is not in reach.
+// remoteSource is a source that is reachable or not.
 type remoteSource struct {
 	everywhere
 	out      bool
@@ -114,7 +116,7 @@ type remoteSource struct {
 func (s remoteSource) Outages() (int, bool)                    { return 1, s.out }
 func (s remoteSource) ObjectProblems() []cluster.ObjectProblem { return s.problems }
 
-// Only what an API server has told completely, and tells now, says that a pod is gone.
+// A pod is gone only by a complete list of a reachable API server.
 func TestClusterPodsAreKnown(t *testing.T) {
 	unread := cluster.ObjectProblem{Kind: cluster.KindPod, Key: cluster.Key{Namespace: "shop", Name: "odd"}}
 	whole := &cluster.Snapshot{Pods: cluster.ListOf(&cluster.Pod{Name: "web", UID: cluster.NewUID(uidOfServer), Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}})}
@@ -135,7 +137,7 @@ func TestClusterPodsAreKnown(t *testing.T) {
 	}
 }
 
-// A pod that goes on sending does not keep its address for good.
+// A pod that keeps sending does not keep its address for good.
 func TestForgottenThoughItSends(t *testing.T) {
 	endpoints := map[string]agentapi.Endpoint{"bl1": {Pod: agentapi.PodRef{Namespace: "shop", Name: "web", UID: uidOfServer}}}
 	var f forgotten

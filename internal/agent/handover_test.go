@@ -8,7 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// The latest snapshot waits, and answers for the time since the first one that nobody has taken.
+// The latest snapshot waits, with the time of the first one that was not taken.
 func TestHandOverLatest(t *testing.T) {
 	h := handover{ready: loop.NewSignal()}
 	first, last := time.Unix(100, 0), time.Unix(200, 0)

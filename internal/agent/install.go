@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/install"
 )
 
-// installation is where the plugin and its configuration go.
+// installation is the configuration of the installer.
 func (c Config) installation(w paths) (install.Config, error) {
 	from := c.CNIPluginFrom
 	if from == "" {
@@ -23,8 +23,8 @@ func (c Config) installation(w paths) (install.Config, error) {
 	return install.Config{ConfDir: c.CNIConfDir, BinDir: c.CNIBinDir, CommandDir: c.CommandDir, From: from, Socket: c.Socket, PortMap: w.services != lb.ModeEBPF}, nil
 }
 
-// install puts the plugin and its configuration in place. A node that cannot is not ready, but the pods that it has are
-// as well off as before, which is why this is not a.failure.
+// install installs the plugin and its configuration. A node where that fails is not ready. Its existing pods are not
+// affected, so it is not a.failure.
 func (a *Agent) install() {
 	problems, err := a.installer.Sync()
 	a.notInstalled = err
@@ -33,7 +33,7 @@ func (a *Agent) install() {
 	}
 }
 
-// unready is why the node cannot be given pods; nil when it can.
+// unready is why the node cannot get pods; nil when it can.
 func (a *Agent) unready() error {
 	switch {
 	case a.failure != nil:

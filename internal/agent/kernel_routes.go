@@ -7,17 +7,17 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
-// applyKernelRoutes sets the routes of the host's stack. None that cannot be set keeps pods from being added: those of pods are set by ADD
-// too, which then fails for that pod alone.
+// applyKernelRoutes sets the routes of the kernel stack. A failure does not keep pods from being added: ADD sets the
+// routes of its pod itself, and fails for that pod alone.
 func (a *Agent) applyKernelRoutes(routes []route.Route, present route.Table) {
 	_, err := present.Sync(routes)
 	others := 0
 	for _, e := range parts(err) {
 		if errors.Is(e, route.ErrForeign) {
-			continue // told of below, with whose it is
+			continue // reported below, with its owner
 		}
 		if others++; others <= node.NamedForeign {
-			a.current.Problem("kernel routes: %v; what the node itself sends there, and pods that go through its stack, may be lost; it is tried again at the next change", e)
+			a.current.Problem("kernel routes: %v; packets there from the node itself and through the kernel stack may be lost; retried at the next change", e)
 		}
 	}
 	if others > node.NamedForeign {
@@ -29,12 +29,12 @@ func (a *Agent) applyKernelRoutes(routes []route.Route, present route.Table) {
 	}
 }
 
-// parts are the errors that were joined.
+// parts are the joined errors.
 func parts(err error) []error {
 	if err == nil {
 		return nil
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the outermost one only: what it wraps is told as a whole
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the outermost one only: what it wraps is one error
 		return joined.Unwrap()
 	}
 	return []error{err}

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// metrics are what the agent counts itself; everything else is read from the kernel when it is scraped.
+// metrics are what the agent counts itself; everything else is read from the kernel at each scrape.
 type metrics struct {
 	registry   *prometheus.Registry
 	requests   *prometheus.HistogramVec
@@ -36,7 +36,7 @@ func newMetrics(a *Agent) *metrics {
 		}, []string{"result"}),
 		changes: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "beeline_cluster_change_duration_seconds",
-			Help:    "Time from hearing of a change in the cluster until it was in force on this node.",
+			Help:    "Time from the event of a change in the cluster until it was applied on this node.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .2, .5, 1, 5, 30},
 		}),
 	}
@@ -51,7 +51,7 @@ func newMetrics(a *Agent) *metrics {
 	return m
 }
 
-// scrapesAtOnce bounds the work that scrapers can ask for.
+// scrapesAtOnce bounds concurrent scrapes.
 const scrapesAtOnce = 3
 
 func (m *metrics) handler() http.Handler {
@@ -82,23 +82,23 @@ var (
 	descProblems         = prometheus.NewDesc("beeline_problems", "Problems that `beeline status` lists.", nil, nil)
 	descEndpoints        = prometheus.NewDesc("beeline_endpoints", "Pod interfaces of this node.", nil, nil)
 	descAddresses        = prometheus.NewDesc("beeline_addresses_used", "Addresses in use in a pod range of this node.", []string{"range"}, nil)
-	descNodes            = prometheus.NewDesc("beeline_nodes", "Other nodes by the way to their pods.", []string{"way"}, nil)
+	descNodes            = prometheus.NewDesc("beeline_nodes", "Other nodes by the path to their pods.", []string{"way"}, nil)
 	descMTU              = prometheus.NewDesc("beeline_mtu_bytes", "MTU that pods get.", nil, nil)
-	descObjects          = prometheus.NewDesc("beeline_cluster_objects", "Objects that the agent knows of the cluster, by kind; missing while a kind is not known.", []string{"kind"}, nil)
-	descReachable        = prometheus.NewDesc("beeline_cluster_source_reachable", "0 while the API server does not answer.", nil, nil)
-	descOutages          = prometheus.NewDesc("beeline_cluster_source_outages_total", "How often the API server stopped to answer.", nil, nil)
+	descObjects          = prometheus.NewDesc("beeline_cluster_objects", "Objects of the cluster in the agent's snapshot, by kind; missing until a kind is listed.", []string{"kind"}, nil)
+	descReachable        = prometheus.NewDesc("beeline_cluster_source_reachable", "0 while the API server is unreachable.", nil, nil)
+	descOutages          = prometheus.NewDesc("beeline_cluster_source_outages_total", "How often the API server became unreachable.", nil, nil)
 	descDropPackets      = prometheus.NewDesc("beeline_dropped_packets_total", "Packets dropped by the datapath.", []string{"program", "reason"}, nil)
-	descDropBytes        = prometheus.NewDesc("beeline_dropped_bytes_total", "Bytes dropped by the datapath, with link-layer headers.", []string{"program", "reason"}, nil)
+	descDropBytes        = prometheus.NewDesc("beeline_dropped_bytes_total", "Bytes dropped by the datapath, including link-layer headers.", []string{"program", "reason"}, nil)
 	descBackends         = prometheus.NewDesc("beeline_services_backends", "Backends of Services, once for each set.", nil, nil)
 	descNAT              = prometheus.NewDesc("beeline_nat_entries", "Connections that are translated packet by packet.", []string{"kind", "protocol", "state"}, nil)
 	descConntrack        = prometheus.NewDesc("beeline_conntrack_entries", "Connections of pods that NetworkPolicies select, and of those that flows report.", []string{"protocol", "state"}, nil)
 	descConntrackExpired = prometheus.NewDesc("beeline_conntrack_expired_total", "Expired conntrack entries that were removed.", nil, nil)
 	descNATExpired       = prometheus.NewDesc("beeline_nat_expired_total", "Expired NAT entries that were removed.", nil, nil)
-	descNATExpireErrors  = prometheus.NewDesc("beeline_nat_expiry_errors_total", "Failures to remove expired NAT and conntrack entries, or NAT entries of backends that are gone.", nil, nil)
-	descDestroyed        = prometheus.NewDesc("beeline_sockets_destroyed_total", "UDP sockets that were ended because their backend was gone.", nil, nil)
+	descNATExpireErrors  = prometheus.NewDesc("beeline_nat_expiry_errors_total", "Failures to remove expired NAT and conntrack entries, or NAT entries of removed backends.", nil, nil)
+	descDestroyed        = prometheus.NewDesc("beeline_sockets_destroyed_total", "UDP sockets that were destroyed because their backend was removed.", nil, nil)
 	descMapBytes         = prometheus.NewDesc("beeline_map_bytes", "Memory of a BPF map.", []string{"map"}, nil)
 	descMapEntries       = prometheus.NewDesc("beeline_map_entries", "Entries of a BPF map.", []string{"map"}, nil)
-	descMapMax           = prometheus.NewDesc("beeline_map_entries_max", "Entries that a BPF map has room for.", []string{"map"}, nil)
+	descMapMax           = prometheus.NewDesc("beeline_map_entries_max", "Capacity of a BPF map in entries.", []string{"map"}, nil)
 	descRuns             = prometheus.NewDesc("beeline_program_runs_total", "Runs of a BPF program; counted only while kernel.bpf_stats_enabled is set.", []string{"program"}, nil)
 	descRunTime          = prometheus.NewDesc("beeline_program_run_seconds_total", "Time in a BPF program; counted only while kernel.bpf_stats_enabled is set.", []string{"program"}, nil)
 )

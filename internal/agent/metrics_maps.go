@@ -8,9 +8,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/status"
 )
 
-var descMapAge = prometheus.NewDesc("beeline_map_count_age_seconds", "How long ago the entries of BPF maps were counted: large tables are counted beside the scrape, which does not wait long for it.", nil, nil)
+var descMapAge = prometheus.NewDesc("beeline_map_count_age_seconds", "Age of the entry counts of BPF maps: large tables are counted in the background, and a scrape does not wait long.", nil, nil)
 
-// collectMaps gives maps as they were last counted.
+// collectMaps collects the last counts of maps.
 func (c *nodeCollector) collectMaps(out chan<- prometheus.Metric, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
 	maps, at, err := c.agent.mapCounts.Latest(status.ScrapePatience)
 	if err != nil {

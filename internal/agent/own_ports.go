@@ -9,8 +9,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/node"
 )
 
-// flagOfPort names the flag that a port of the node belongs to; empty for one that pods may have. A pod that had it would answer the kubelet's
-// probes and load balancers in the agent's place, or get what other nodes send through tunnels.
+// flagOfPort names the flag that a port of the node belongs to; empty for a port that pods may have. A pod with such
+// a port would answer probes and load balancers in the agent's place, or receive packets of tunnels.
 func (c Config) flagOfPort(protocol string, port int) string {
 	switch {
 	case strings.EqualFold(protocol, "udp"):
@@ -28,7 +28,7 @@ func (c Config) flagOfPort(protocol string, port int) string {
 	return ""
 }
 
-// listenPort gives the port of an address to listen at; 0 for none.
+// listenPort gives the port of a listen address; 0 for none.
 func listenPort(address string) int {
 	_, text, err := net.SplitHostPort(address)
 	if err != nil {

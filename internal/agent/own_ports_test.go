@@ -8,7 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// No pod gets a port at which the agent answers probes, or where other nodes' tunnels end.
+// No pod gets a port of the agent's probes or of tunnels.
 func TestOwnPorts(t *testing.T) {
 	a := &Agent{config: Defaults()}
 	a.config.NodeName = "n1"

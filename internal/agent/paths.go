@@ -9,20 +9,20 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/kernelprobe"
 )
 
-// paths are the modes that the configuration leaves open or the kernel does not support. They are chosen
-// once, when the agent starts.
+// paths are the modes that the configuration leaves open or the kernel does not support. They are chosen once, when
+// the agent starts.
 type paths struct {
 	routing  node.Routing
 	services lb.Mode
 	policy   agentpolicy.Mode
-	// noConntrack says that eBPF routing was asked for beside kube-proxy on a kernel where they do not go together.
+	// noConntrack says that eBPF routing was requested beside kube-proxy on a kernel where they do not work together.
 	noConntrack bool
-	// cgroup is where sockets are told of Services; noCgroup says why there is none.
+	// cgroup is where sockets are connected to backends; noCgroup says why there is none.
 	cgroup   string
 	noCgroup error
 }
 
-// choosePaths asks the kernel where the configuration leaves it to that.
+// choosePaths probes the kernel for modes that the configuration leaves open.
 func choosePaths(config Config) (paths, error) {
 	w := paths{routing: config.Routing, services: config.Services, policy: config.Policy}
 	if w.policy == agentpolicy.ModeAuto {
@@ -54,17 +54,17 @@ func (w paths) routingChoice(config Config) agentapi.Choice {
 	c := agentapi.Choice{Name: "routing", Asked: string(config.Routing), Chosen: string(w.routing)}
 	switch {
 	case w.noConntrack:
-		c.Why = "BPF programs cannot ask this kernel's connection tracking (Linux 5.18, CONFIG_NF_CONNTRACK, CONFIG_DEBUG_INFO_BTF), and beside kube-proxy they would have to"
+		c.Why = "BPF programs cannot read this kernel's connection tracking (Linux 5.18, CONFIG_NF_CONNTRACK, CONFIG_DEBUG_INFO_BTF), which they need beside kube-proxy"
 	case w.routing == node.RoutingKernel:
-		c.Why = "as asked: the host's stack forwards"
+		c.Why = "as requested: the kernel stack forwards"
 	default:
-		c.Why = "pods reach each other past the host's stack"
+		c.Why = "packets between pods bypass the kernel stack"
 	}
 	return c
 }
 
 func (w paths) servicesChoice(config Config) agentapi.Choice {
-	c := agentapi.Choice{Name: "services", Asked: string(config.Services), Chosen: string(w.services), Why: "as asked"}
+	c := agentapi.Choice{Name: "services", Asked: string(config.Services), Chosen: string(w.services), Why: "as requested"}
 	switch {
 	case w.noCgroup != nil:
 		c.Why = "packet by packet: " + w.noCgroup.Error()
@@ -75,9 +75,9 @@ func (w paths) servicesChoice(config Config) agentapi.Choice {
 }
 
 func (w paths) policyChoice(config Config) agentapi.Choice {
-	c := agentapi.Choice{Name: "policy", Asked: string(config.Policy), Chosen: string(w.policy), Why: "as asked: NetworkPolicies have no effect by this agent"}
+	c := agentapi.Choice{Name: "policy", Asked: string(config.Policy), Chosen: string(w.policy), Why: "as requested: NetworkPolicies have no effect on this node"}
 	if w.policy == agentpolicy.ModeEBPF {
-		c.Why = "NetworkPolicies are put into force where packets leave and enter pods"
+		c.Why = "NetworkPolicies are enforced where packets leave and enter pods"
 	}
 	return c
 }

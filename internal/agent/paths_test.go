@@ -23,8 +23,8 @@ func TestDescribePath(t *testing.T) {
 		"through the stack":                 {node.RoutingEBPF, "port mapping", true, "port mapping", agentapi.StateReady},
 		"all through the stack":             {node.RoutingKernel, "", false, "--routing=kernel", agentapi.StateReady},
 		"all through the stack, one anyway": {node.RoutingKernel, "port mapping", true, "--routing=kernel", agentapi.StateReady},
-		"the datapath goes directly":        {node.RoutingEBPF, "port mapping", false, "port mapping", "through the host's stack false, want true"},
-		"the datapath goes the other path":  {node.RoutingEBPF, "", true, "", "through the host's stack true, want false"},
+		"the datapath goes directly":        {node.RoutingEBPF, "port mapping", false, "port mapping", "through the kernel stack false, want true"},
+		"the datapath goes the other path":  {node.RoutingEBPF, "", true, "", "through the kernel stack true, want false"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &Agent{paths: paths{routing: c.routing}}

@@ -9,8 +9,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// problemSources are what problems are made of. There may be many, and people may ask often: they are put into words without the agent's
-// lock, for which ADD waits.
+// problemSources are the inputs of problems. There may be many, and queries may be frequent: the sentences are made
+// without the agent's lock, for which ADD waits.
 type problemSources struct {
 	services lb.Outcome
 	agent    *Agent
@@ -18,11 +18,11 @@ type problemSources struct {
 	// node are those of this node, with pods those of single pods among them.
 	node []string
 	pods []node.PodProblem
-	// ports are the pods that have ports of this node.
+	// ports are the pods with host ports.
 	ports map[cluster.Key]agentapi.PodRef
 	// devices are those of settings and of uplinks.
 	devices []string
-	// policiesIgnored is the snapshot whose policies nobody enforces here, if that is so.
+	// policiesIgnored is the snapshot whose policies this node does not enforce, if so.
 	policiesIgnored *cluster.Snapshot
 }
 
@@ -54,7 +54,7 @@ func (a *Agent) problemSources() problemSources {
 	return p
 }
 
-// listed are what keeps the node from being whole, most important first, each once.
+// listed are the problems of the node, most important first, each once.
 func (p problemSources) listed() []string {
 	var failure []string
 	if p.failure != nil {

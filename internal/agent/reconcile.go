@@ -20,18 +20,17 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
-// reconcile makes the kernel hold what the cluster and the pods ask for. A part that fails does not keep
-// the others from being done.
+// reconcile makes the kernel hold the desired state. A part that fails does not keep the others from being done.
 func (a *Agent) reconcile() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	begin := time.Now()
 	whole, err := a.reconcileLocked()
-	told := err
+	reported := err
 	if !whole {
-		told = cmp.Or(err, errSteps)
+		reported = cmp.Or(err, errSteps)
 	}
-	a.metrics.reconciled(time.Since(begin), told)
+	a.metrics.reconciled(time.Since(begin), reported)
 	switch {
 	case err != nil && (a.failure == nil || a.failure.Error() != err.Error()):
 		a.log.Error("reconcile", "error", err)
@@ -43,11 +42,11 @@ func (a *Agent) reconcile() {
 	a.reports.Update()
 }
 
-// errSteps is for the metrics: some steps have failed, which are problems, and no reason to refuse pods.
+// errSteps is for the metrics: some steps failed, which are problems, and no reason to reject pods.
 var errSteps = errors.New("some steps have failed")
 
-// reconcileLocked goes over everything again when a pod has vanished in the middle: what cannot be done for a
-// device that is gone is no failure of the node.
+// reconcileLocked starts again when a pod has vanished meanwhile: a failure for a deleted device is no failure of the
+// node.
 func (a *Agent) reconcileLocked() (whole bool, err error) {
 	before := a.current.Problems
 	defer func() {
@@ -65,14 +64,15 @@ func (a *Agent) reconcileLocked() (whole bool, err error) {
 	}
 }
 
-// reconcileOnce gives an error if no pods can be added, and whether every step has succeeded: what has not is a problem.
+// reconcileOnce returns an error if no pods can be added, and whether every step succeeded: a failed step is a
+// problem.
 func (a *Agent) reconcileOnce() (whole bool, err error) {
 	a.known = nil
 	if _, err := a.dropGoneEndpoints(); err != nil {
 		return false, err
 	}
 	if a.snapshot == nil {
-		return false, errNotReady // nothing is known of the cluster, which is not to know that it is empty
+		return false, errNotReady // the cluster is not synced, which does not mean that it is empty
 	}
 	facts, err := a.facts()
 	if err != nil {
@@ -94,11 +94,11 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 	}
 	looked := true
 	if avoid, err := netdev.AddressesOfOthers(want.PodCIDRs, facts.Routes); err != nil {
-		a.current.Problem("addresses that somebody else has on this node cannot be looked for: %v; a pod may get one of them", err)
+		a.current.Problem("cannot find foreign addresses on this node: %v; a pod may get one of them", err)
 	} else {
 		a.pool.Avoid(avoid)
 		if err := a.expiry.FindLeft(want.PodCIDRs, avoid, a.podAddresses()); err != nil {
-			a.current.Problem("what pods of an earlier agent have left cannot be looked for: %v; each new pod's addresses are looked for instead, and a pod is refused where that fails", err)
+			a.current.Problem("cannot find entries left by an earlier agent: %v; each new pod's addresses are checked instead, and ADD fails where that fails", err)
 			looked = false // and is again with the next reconciliation
 		}
 	}
@@ -107,7 +107,7 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 		return false, err
 	}
 	whole = whole && looked
-	// A node that is not told of while not everything is known goes on as the node that it was.
+	// While the snapshot is incomplete, a node that is not in it keeps its former state.
 	_, known := a.snapshot.Node(a.config.NodeName)
 	if !known && !a.snapshot.Incomplete || len(want.PodCIDRs) == 0 || a.uplink == nil {
 		return false, errors.New(strings.Join(want.Problems, "; "))
@@ -119,7 +119,7 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 	return whole, nil
 }
 
-// facts reads what the desired state depends on. It changes nothing.
+// facts reads the inputs of the desired state. It changes nothing.
 func (a *Agent) facts() (node.Facts, error) {
 	f := node.Facts{Config: a.config.NodeConfig, LB: a.config.ServiceConfig, NoIPv6: !sysctl.HasIPv6()}
 	var err error
@@ -134,7 +134,7 @@ func (a *Agent) facts() (node.Facts, error) {
 			return f, err
 		}
 		for _, p := range a.config.NonMasquerade {
-			delete(found, p) // of the configuration, and no node's
+			delete(found, p) // of the configuration, and not a node's
 		}
 		f.Snapshot, f.Recovered = node.Recover(f.Snapshot, a.config.NodeName, found)
 		f.Unknown = !known
@@ -170,11 +170,11 @@ func (a *Agent) facts() (node.Facts, error) {
 	return f, nil
 }
 
-// apply carries the desired state into the kernel. Order matters: tables are filled before programs use
-// them, and programs are in place before the stack forwards.
+// apply writes the desired state to the kernel. Order matters: tables are filled before programs use them, and
+// programs are attached before the stack forwards.
 //
-// A step that fails is a problem with a name, and no reason to refuse pods: what a new pod needs itself, its ADD does, and says why it cannot.
-// The error is for what all pods have to wait for.
+// A step that fails is a named problem, and no reason to reject pods: ADD does what its pod needs itself, and returns
+// its own errors. The error is for what all pods have to wait for.
 func (a *Agent) apply(want node.Desired, routes route.Table) (whole bool, wait error) {
 	failed := 0
 	step := func(what, means string, err error) {
@@ -184,7 +184,7 @@ func (a *Agent) apply(want node.Desired, routes route.Table) (whole bool, wait e
 				a.log.Error(what, "error", err)
 				break
 			}
-			a.current.Problem("%s: %v; %s; it is tried again at the next change, and once a minute", what, e, means)
+			a.current.Problem("%s: %v; %s; retried at the next change, and once a minute", what, e, means)
 		}
 		if err != nil {
 			failed++
@@ -197,37 +197,37 @@ func (a *Agent) apply(want node.Desired, routes route.Table) (whole bool, wait e
 	step("table of routes", "pods of some nodes may not be reached", err)
 	vouch := err == nil
 	_, err = a.datapath.Uplinks.Sync(want.Uplinks)
-	step("table of uplinks", "pods may not reach the world", err)
-	step("ports of translation", "connections of the node and of pods may meet", a.reservePorts())
+	step("table of uplinks", "pods may not reach external addresses", err)
+	step("ports of translation", "connections of the node and of pods may collide", a.reservePorts())
 	a.applyServices(want)
 	a.applyPolicies(want)
 	wait = a.attachPrograms(want)
 	if !errors.Is(wait, errServicesMissing) && !errors.Is(wait, errPoliciesMissing) {
-		step("programs", "what goes through that device may go another way, or be lost", wait)
+		step("programs", "packets through that device may take another path, or be lost", wait)
 		wait = nil
 	}
 	a.applyKernelRoutes(want.KernelRoutes, routes)
-	step("routing rules", "pods that go through the node's stack may not reach nodes behind tunnels", a.applyTunnelRules(want))
-	step("routing rules of closed pods", "they stay as they were", a.failClosed.Reconcile(a.policies != nil))
-	step("tunnel device", "it is of no use any more and stays", a.removeTunnel(want))
+	step("routing rules", "pods on the kernel stack may not reach nodes behind tunnels", a.applyTunnelRules(want))
+	step("routing rules of closed pods", "the old rules remain", a.failClosed.Reconcile(a.policies != nil))
+	step("tunnel device", "it is unused and remains", a.removeTunnel(want))
 	for name, e := range a.endpoints {
 		if err := a.followMTU(name, e, want.MTU); err != nil {
-			// The pod's own affair (a program of its own may refuse the MTU), and no reason to refuse others.
+			// It concerns this pod only (a program of its own may reject the MTU), and is no reason to reject others.
 			a.current.PodProblem(e.Pod, "pod %s has MTU %d instead of %d: %v", e.PodName(), e.MTU, want.MTU, err)
 		}
 	}
 	for _, u := range a.uplinks {
 		changed, err := sysctl.EnableForwarding(u.Name, true, true)
 		a.logSettings(changed)
-		step("forwarding by "+u.Name, "what the node's stack forwards may be lost", err)
+		step("forwarding by "+u.Name, "packets that the kernel stack forwards may be lost", err)
 	}
 	if a.uplink != nil {
 		changed, err := sysctl.EnableMulticastResolicit(a.uplink.Name)
 		a.logSettings(changed)
-		step("neighbour settings", "a node that has moved may be found late", err)
+		step("neighbour settings", "a node that has moved may be resolved late", err)
 		changed, err = sysctl.EnableAddressNotify(a.uplink.Name)
 		a.logSettings(changed)
-		step("announcement settings", "others may find this node late when it has moved", err)
+		step("announcement settings", "others may resolve this node late after a move", err)
 		step("neighbours", "first packets to other nodes may take longer", neigh.Manage(a.uplink.Index, want.Neighbours))
 	}
 	if a.vouches = vouch; vouch {
@@ -242,8 +242,8 @@ func (a *Agent) logSettings(changed []sysctl.Change) {
 	}
 }
 
-// attach puts the current programs on every device that needs them and takes them off the others. It does
-// so once for each device, until forgetDetached notices that somebody else has taken them off.
+// attach attaches the current programs to every device that needs them and detaches them from the others. It does so
+// once for each device, until forgetDetached finds them detached.
 func (a *Agent) attach(want node.Desired) error {
 	var errs []error
 	wanted := map[string]bool{}
@@ -271,15 +271,15 @@ func (a *Agent) attach(want node.Desired) error {
 		attach(vxlan.Name, want.Tunnel.Index, a.datapath.AttachTunnel)
 	}
 	if len(errs) > 0 {
-		return errors.Join(errs...) // nothing is taken off while something is not yet on
+		return errors.Join(errs...) // nothing is detached before everything is attached
 	}
 	present, err := a.datapath.Attachments()
 	if err != nil {
 		return err
 	}
 	for _, p := range present {
-		// Those of the tunnel device stay for as long as it is there, wanted or not: without them it would bring in
-		// what anybody sends. removeTunnel takes them off.
+		// The programs stay on the tunnel device as long as it exists: without them it would accept packets of
+		// anyone. removeTunnel detaches them.
 		if !wanted[p.Device] && p.Device != vxlan.Name {
 			errs = append(errs, a.datapath.Detach(p.Device))
 			delete(a.attached, p.Device)
@@ -291,8 +291,8 @@ func (a *Agent) attach(want node.Desired) error {
 	return a.datapath.Commit()
 }
 
-// attachPods does so with pods' devices, each by a call of attach. A pod that lacks a program which its policies need is closed by a
-// pass of policies.
+// attachPods does so for pods' devices, each by a call of attach. A pass of policies isolates a pod that lacks a
+// program which its policies need.
 func (a *Agent) attachPods(attach func(name string, index int, put func(name string, index int) error)) {
 	incomplete := false
 	for name, e := range a.endpoints {
@@ -304,11 +304,11 @@ func (a *Agent) attachPods(attach func(name string, index int, put func(name str
 	}
 	a.failClosed.AdoptionDone()
 	if incomplete && a.policies != nil {
-		_ = a.policies.Pass() // what failed is in the outcome
+		_ = a.policies.Pass() // errors are in the outcome
 	}
 }
 
-// attachUplink puts the programs on a device to the world. One whose driver cannot forward is left to tc.
+// attachUplink attaches the programs to an external device; if its driver cannot forward, at tc.
 func (a *Agent) attachUplink(name string, index int) error {
 	if err := a.datapath.AttachUplink(name, index); err != nil {
 		return err
@@ -321,7 +321,7 @@ func (a *Agent) attachUplink(name string, index int) error {
 	return nil
 }
 
-// followMTU gives an existing pod the MTU of today's uplink.
+// followMTU sets the MTU of an existing pod to that of the uplink.
 func (a *Agent) followMTU(name string, e agentapi.Endpoint, mtu int) error {
 	if mtu == 0 || e.MTU == mtu {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
-// reconcileNodes makes the kernel hold what the nodes of a new snapshot ask for, as far as that is a matter of some other nodes' routes. It returns
-// false if it takes a reconciliation, and has perhaps done a part then.
+// reconcileNodes applies the nodes of a new snapshot if only the routes of some other nodes change. It returns false
+// if a reconciliation is needed; then it may have done a part.
 func (a *Agent) reconcileNodes() (done bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -26,7 +26,7 @@ func (a *Agent) reconcileNodes() (done bool) {
 		return false
 	}
 	if err := a.applyNodes(step); err != nil {
-		a.log.Info("routes of nodes that have changed: all are looked at", "error", err)
+		a.log.Info("routes of changed nodes failed, reconciling all", "error", err)
 		return false
 	}
 	a.known = &now
@@ -34,7 +34,7 @@ func (a *Agent) reconcileNodes() (done bool) {
 	return true
 }
 
-// applyNodes does so. As in apply the table is written before the routes of the kernel.
+// applyNodes does so. As in apply, the table is written before the routes of the kernel.
 func (a *Agent) applyNodes(step node.Step) error {
 	if err := a.datapath.Routes.Change(step.Set, step.Del, step.Nested); err != nil {
 		return err

@@ -30,7 +30,7 @@ func response(e agentapi.Endpoint) *agentapi.AddResponse {
 	return r
 }
 
-// allocationError says to the plugin whether waiting helps.
+// allocationError tells the plugin whether waiting helps.
 func allocationError(err error) error {
 	var exhausted *ipam.ExhaustedError
 	switch {
@@ -54,13 +54,13 @@ func validateAttachment(att agentapi.Attachment) error {
 	return nil
 }
 
-// validate checks what a plugin of another version, or somebody else, might get wrong.
+// validate checks what a plugin of another version, or another client, might get wrong.
 func validate(req agentapi.AddRequest) error {
 	if err := validateAttachment(req.Attachment); err != nil {
 		return err
 	}
 	if want := device.HostName(req.ContainerID, req.IfName); req.HostDevice != want {
-		return agentapi.Errorf(agentapi.CodeInvalid, "hostDevice: is %q; for this container and interface it has to be %q", req.HostDevice, want)
+		return agentapi.Errorf(agentapi.CodeInvalid, "hostDevice: is %q; for this container and interface it must be %q", req.HostDevice, want)
 	}
 	for field, mac := range map[string]string{"hostMAC": req.HostMAC, "podMAC": req.PodMAC} {
 		if h, err := net.ParseMAC(mac); err != nil || len(h) != 6 {

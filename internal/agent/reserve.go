@@ -12,13 +12,12 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
-// reserved is what the agent has taken from the node's own sockets, so that uninstalling gives back that and no more.
+// reserved is what the agent has taken from the node's own sockets, so that uninstall gives back exactly that.
 type reserved struct {
-	// Ports are the range that was asked for, Added the parts of it that nobody had reserved before.
+	// Ports are the requested range, Added the parts of it that were not reserved before.
 	Ports value.PortRange   `json:"ports"`
 	Added []localport.Range `json:"added"`
-	// Local is the range that ports of sockets were chosen from before, Beside the one that they have been chosen from since. Zero: it
-	// was left alone.
+	// Local is the former range of ephemeral ports, Beside the one that replaced it. Zero: it was not changed.
 	Local  localport.Range `json:"local"`
 	Beside localport.Range `json:"beside"`
 }
@@ -51,11 +50,13 @@ func (r reserved) save(stateDir string) error {
 	return os.Rename(path+".tmp", path)
 }
 
-// reservePorts keeps the node's own sockets off the ports that translation gives. What is about to be taken is written down before.
+// reservePorts keeps the node's own sockets off the ports that NAT allocates. It writes down what it is about to take
+// first.
 //
-// From a reserved port the kernel goes on to the next one that is not (udp_lib_get_port, __inet_hash_connect). Where most of those that
-// it chooses from are reserved, most sockets get the one behind them: after a long search, and one that whoever forges answers need not
-// guess. So it is made to choose from others in the first place.
+// From a reserved port the kernel goes on to the next one that is not reserved (udp_lib_get_port,
+// __inet_hash_connect). Where most ephemeral ports are reserved, most sockets would get the first port behind them:
+// after a long search, and easy to guess for an attacker who forges replies. So the range of ephemeral ports is moved
+// instead.
 func (a *Agent) reservePorts() error {
 	if !a.config.Masquerade && a.paths.services != lb.ModeEBPF {
 		return releasePorts(a.config.StateDir)
@@ -63,7 +64,7 @@ func (a *Agent) reservePorts() error {
 	now := a.config.NATPorts
 	before, err := loadReserved(a.config.StateDir)
 	if err != nil {
-		a.log.Warn("what earlier agents have reserved is not given back", "error", err)
+		a.log.Warn("reservations of earlier agents are not given back", "error", err)
 	}
 	if before.Ports != now {
 		if err := releasePorts(a.config.StateDir); err != nil {
@@ -83,7 +84,7 @@ func (a *Agent) reservePorts() error {
 	if len(add) == 0 && beside == local {
 		return nil
 	}
-	// Both are parts of now; what is in both, somebody else has taken off the list meanwhile.
+	// Both are parts of now; a part that is in both was removed from the list by another program meanwhile.
 	taken := reserved{Ports: now, Added: localport.Join(append(before.Added, add...)), Local: before.Local, Beside: before.Beside}
 	if beside != local {
 		taken.Local, taken.Beside = local, beside
@@ -94,7 +95,7 @@ func (a *Agent) reservePorts() error {
 	return a.takePorts(local, beside)
 }
 
-// takePorts reserves the ports of translation, and has those of sockets chosen from `beside` instead of `local`.
+// takePorts reserves the ports of NAT, and makes `beside` the range of ephemeral ports instead of `local`.
 func (a *Agent) takePorts(local, beside localport.Range) error {
 	added, err := localport.Reserve(localport.Range(a.config.NATPorts))
 	if err != nil {
@@ -105,7 +106,7 @@ func (a *Agent) takePorts(local, beside localport.Range) error {
 			return err
 		}
 	}
-	a.log.Info("ports are reserved for translation", "ports", a.config.NATPorts.String(), "added", added, "sockets", value.PortRange(beside).String())
+	a.log.Info("ports reserved for NAT", "ports", a.config.NATPorts.String(), "added", added, "sockets", value.PortRange(beside).String())
 	return nil
 }
 
@@ -122,7 +123,7 @@ func releasePorts(stateDir string) error {
 	if err != nil {
 		return err
 	}
-	if local == r.Beside { // else somebody has chosen another one
+	if local == r.Beside { // else another program has changed it
 		if err := localport.SetEphemeral(r.Local); err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// Whatever becomes of the range and of the agent, what others have reserved is there in the end, and nothing else.
+// Whatever happens to the range and the agent, the reservations of others remain in the end, and nothing else.
 func TestReservedPortsAreGivenBack(t *testing.T) {
 	netns := testenv.NewNetns(t)
 	const key, localKey = "/proc/sys/net/ipv4/ip_local_reserved_ports", "/proc/sys/net/ipv4/ip_local_port_range"
@@ -51,16 +51,16 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 				return err
 			}
 			reserve(40000, 65535)
-			expect("after somebody has reset the list", "8080,40000-65535")
+			expect("after the list was reset", "8080,40000-65535")
 		}
 		if r, err := loadReserved(config.StateDir); err != nil || len(r.Added) > 2 {
-			t.Errorf("written down are %v, %v: more with each time", r.Added, err)
+			t.Errorf("written are %v, %v: more each time", r.Added, err)
 		}
 		if err := os.WriteFile(localKey, []byte("30001 60000"), 0); err != nil {
 			return err
 		}
 		reserve(40000, 65535)
-		local("somebody else's choice", "30001-39999")
+		local("a foreign choice", "30001-39999")
 		reserve(45000, 46000)
 		expect("another range", "8080,45000-46000,50000")
 		local("another range", "30001-44999")
@@ -82,7 +82,7 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 		if err := releasePorts(config.StateDir); err != nil {
 			return err
 		}
-		local("chosen by somebody else before it is uninstalled", "20001-60000")
+		local("foreign choice before uninstall", "20001-60000")
 		return releasePorts(config.StateDir)
 	})
 	if err != nil {

@@ -18,7 +18,7 @@ type counted struct {
 
 func (c counted) CountNodes(context.Context) (int, error) { return c.nodes, c.err }
 
-// The table of routes is as large as the cluster asks for, and has a size also where nobody says how large that is.
+// The capacity of routes follows the size of the cluster, and has a default where that is unknown.
 func TestRoutesRoom(t *testing.T) {
 	for _, c := range []struct {
 		of   cluster.Source
@@ -29,12 +29,12 @@ func TestRoutesRoom(t *testing.T) {
 		{counted{nodes: 8192}, 65536},
 		{counted{nodes: 8193}, 131072},
 		{counted{nodes: 1 << 30}, value.MaxTableSize},
-		{counted{err: errors.New("nobody answers")}, 32768},
+		{counted{err: errors.New("no response")}, 32768},
 		{cluster.NewManifests(t.TempDir(), slog.New(slog.DiscardHandler)), 32768},
 	} {
-		got, err := routesRoom(t.TempDir(), c.of, slog.New(slog.DiscardHandler))
+		got, err := routesCapacity(t.TempDir(), c.of, slog.New(slog.DiscardHandler))
 		if err != nil || got != c.want {
-			t.Errorf("%+v: room for %d routes, want %d: %v", c.of, got, c.want, err)
+			t.Errorf("%+v: capacity %d, want %d: %v", c.of, got, c.want, err)
 		}
 	}
 }

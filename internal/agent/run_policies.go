@@ -13,10 +13,10 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// errPoliciesMissing keeps the programs of an earlier agent in place.
+// errPoliciesMissing keeps the programs of an earlier agent attached.
 var errPoliciesMissing = errors.New("programs that enforce NetworkPolicies wait for the cluster's policies, without which pods would be open")
 
-// newPolicies makes what brings NetworkPolicies into the datapath, where that enforces them.
+// newPolicies makes the Policies, where the datapath enforces them.
 func (a *Agent) newPolicies() (err error) {
 	if a.paths.policy != agentpolicy.ModeEBPF {
 		return nil
@@ -50,7 +50,8 @@ func (a *Agent) policiesChanged() {
 	a.reports.Update()
 }
 
-// applyPolicies updates the state of the node. When the agent starts, it waits for policies that are known already.
+// applyPolicies hands over the state of the node. When the agent starts, it waits for policies that are synced
+// already.
 func (a *Agent) applyPolicies(want node.Desired) {
 	if a.policies == nil {
 		return

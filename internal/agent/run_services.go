@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// datapath is what the datapath has to know of the configuration.
+// datapath is the configuration of the datapath.
 func (c Config) datapath(w paths) (config.Datapath, error) {
 	host, err := sock.NetnsCookie()
 	if err != nil {
@@ -25,7 +25,7 @@ func (c Config) datapath(w paths) (config.Datapath, error) {
 	}
 	tunnelPort := c.TunnelPort
 	if c.Tunnel == node.TunnelNone {
-		tunnelPort = 0 // what comes there is for whoever listens
+		tunnelPort = 0 // packets to the port belong to another listener
 	}
 	return config.Datapath{
 		TunnelPort:    uint16(tunnelPort),
@@ -52,7 +52,7 @@ func (c Config) datapath(w paths) (config.Datapath, error) {
 	}, nil
 }
 
-// newServices makes what brings Services into the datapath, where that translates them.
+// newServices makes the Services, where the datapath translates them.
 func (a *Agent) newServices() (err error) {
 	if a.paths.services != lb.ModeEBPF {
 		return nil
@@ -64,7 +64,7 @@ func (a *Agent) newServices() (err error) {
 	return err
 }
 
-// reconcileSoon asks for a reconciliation. It does not block.
+// reconcileSoon requests a reconciliation. It does not block.
 func (a *Agent) reconcileSoon() {
 	a.servicesChanged.Set()
 }
@@ -77,10 +77,11 @@ func (a *Agent) Services(_ context.Context, which agentapi.ServiceFilter) ([]age
 	return a.services.List(which)
 }
 
-// errServicesMissing keeps the programs of an earlier agent in place.
+// errServicesMissing keeps the programs of an earlier agent attached.
 var errServicesMissing = errors.New("programs with other tables of Services wait for the cluster's Services, without which connections to them would fail")
 
-// applyServices tells what has been found out about the node. When the agent starts it waits for Services that are known already.
+// applyServices hands over the state of the node. When the agent starts, it waits for Services that are synced
+// already.
 func (a *Agent) applyServices(want node.Desired) {
 	if a.services == nil {
 		return
@@ -88,11 +89,11 @@ func (a *Agent) applyServices(want node.Desired) {
 	a.services.UpdateHostPorts(a.hostPorts())
 	a.services.UpdateNode(want.Services)
 	if !a.services.Status().Synced {
-		_ = a.services.Pass() // what failed is in the outcome
+		_ = a.services.Pass() // errors are in the outcome
 	}
 }
 
-// checkPorts rejects a pod that asks for a port of this node which another pod or the agent itself has.
+// checkPorts rejects a pod that requests a port of this node which another pod or the agent itself has.
 func (a *Agent) checkPorts(req agentapi.AddRequest) error {
 	for _, wants := range req.PortMappings {
 		if flag := a.config.flagOfPort(wants.Protocol, int(wants.HostPort)); flag != "" {
@@ -107,17 +108,18 @@ func (a *Agent) checkPorts(req agentapi.AddRequest) error {
 
 func (a *Agent) hostPorts() []service.HostPort { return lb.HostPorts(maps.Values(a.endpoints)) }
 
-// openPorts brings the ports of a new pod into the datapath.
+// openPorts writes the ports of a new pod to the datapath.
 func (a *Agent) openPorts(e agentapi.Endpoint) error {
 	a.mu.Lock()
 	all := a.hostPorts()
-	a.services.UpdateHostPorts(all) // under the lock, so that no older list comes later
+	a.services.UpdateHostPorts(all) // under the lock, so that no older list follows
 	a.mu.Unlock()
 	return a.services.OpenPorts(e)
 }
 
-// attachPrograms puts programs on devices and sockets. Where an earlier agent has left some that translate Services, but not the tables,
-// these stay until the new tables are filled. Where there are none, nothing is lost by Services that come later.
+// attachPrograms attaches programs to devices and sockets. If an earlier agent has left programs that translate
+// Services, but not their tables, these stay until the new tables are filled. Otherwise nothing is lost by Services
+// that come later.
 func (a *Agent) attachPrograms(want node.Desired) error {
 	if err := a.missesServices(time.Now()); err != nil {
 		return err
@@ -128,11 +130,12 @@ func (a *Agent) attachPrograms(want node.Desired) error {
 	return errors.Join(a.attach(want), a.attachSockets())
 }
 
-// servicesPatience is how long programs of an earlier agent stay for the sake of connections to Services: no pod is added meanwhile.
+// servicesPatience is how long programs of an earlier agent stay for the sake of connections to Services; no pod is
+// added meanwhile.
 const servicesPatience = 5 * time.Minute
 
-// missesServices says why programs of an earlier agent are not replaced yet, if they are not. A cluster that cannot be read for longer than
-// its pods can wait takes from those that run what the old programs did for them; sockets keep theirs.
+// missesServices says why programs of an earlier agent are not replaced yet, if so. If the cluster cannot be read for
+// longer than its pods can wait, existing connections lose what the old programs did for them; sockets keep theirs.
 func (a *Agent) missesServices(now time.Time) error {
 	if !a.servicesLost || a.services.Filled() {
 		return nil
@@ -141,11 +144,11 @@ func (a *Agent) missesServices(now time.Time) error {
 		return fmt.Errorf("%w; they are replaced without at %s", errServicesMissing, until.UTC().Format(time.TimeOnly))
 	}
 	a.servicesLost = false
-	a.log.Warn("programs of an earlier agent are replaced although the cluster's Services are not known: connections that those translated break", "waited", servicesPatience)
+	a.log.Warn("programs of an earlier agent are replaced before Services are synced: connections that they translated break", "waited", servicesPatience)
 	return nil
 }
 
-// attachSockets puts the programs on sockets once they know of Services.
+// attachSockets attaches the programs to sockets once Services are in the tables.
 func (a *Agent) attachSockets() error {
 	if a.services != nil && !a.services.Filled() || a.socketsAttached {
 		return nil
@@ -157,11 +160,11 @@ func (a *Agent) attachSockets() error {
 	return nil
 }
 
-// setHealthzProblem takes note of what became of listening at --healthz-address.
+// setHealthzProblem records the result of listening at --healthz-address.
 func (a *Agent) setHealthzProblem(err error) {
 	problem := ""
 	if err != nil {
-		problem = fmt.Sprintf("load balancers that ask at --healthz-address %s get no answer from this node (does kube-proxy still run?): %v", a.config.HealthzAddress, err)
+		problem = fmt.Sprintf("health checks of load balancers at --healthz-address %s fail (does kube-proxy still run?): %v", a.config.HealthzAddress, err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -171,7 +174,7 @@ func (a *Agent) setHealthzProblem(err error) {
 	a.healthzProblem = problem
 }
 
-// eligible tells whether load balancers should send anything new to this node.
+// eligible reports whether load balancers should send new connections to this node.
 func (a *Agent) eligible() bool { return !a.leaving.Load() }
 
 // runServices runs Services until ctx ends.
@@ -183,7 +186,7 @@ func (a *Agent) runServices(ctx context.Context) error {
 	return a.services.Run(ctx)
 }
 
-// serveProxyHealth serves what kube-proxy does at its own address until ctx ends.
+// serveProxyHealth serves kube-proxy's health checks until ctx ends.
 func (a *Agent) serveProxyHealth(ctx context.Context) error {
 	if a.services == nil {
 		<-ctx.Done()

@@ -11,7 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/httpserve"
 )
 
-// serveMetrics answers scrapers and probes until ctx ends.
+// serveMetrics serves scrapers and probes until ctx ends.
 func (a *Agent) serveMetrics(ctx context.Context) error {
 	if a.config.MetricsAddress == "" {
 		<-ctx.Done()
@@ -25,7 +25,7 @@ func (a *Agent) serveMetrics(ctx context.Context) error {
 	if httpserve.IsBeyondNode(a.config.MetricsAddress) {
 		asked, ok := a.reporter.(httpserve.Authority)
 		if !ok {
-			return errors.Join(fmt.Errorf("--metrics-address %s: others than the node can read there, and only an API server could say who may; use 127.0.0.1", a.config.MetricsAddress), l.Close())
+			return errors.Join(fmt.Errorf("--metrics-address %s: the address is reachable from other hosts, which only an API server can authorize; use 127.0.0.1", a.config.MetricsAddress), l.Close())
 		}
 		metrics = httpserve.Authorize(asked, metrics)
 		if l, err = httpserve.TLS(l, a.config.NodeName); err != nil {
@@ -38,7 +38,8 @@ func (a *Agent) serveMetrics(ctx context.Context) error {
 	return httpserve.Run(ctx, l, mux)
 }
 
-// addProbes has the kubelet's probes answered. Neither waits for the agent's lock: one that is held for long is what /healthz is to find.
+// addProbes serves the kubelet's probes. They do not wait for the agent's lock: /healthz must detect one that is held
+// for long.
 func (a *Agent) addProbes(mux *http.ServeMux, now func() time.Time) {
 	answer := func(w http.ResponseWriter, err error) {
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
 )
 
-// newSource makes the source of the cluster's state that the configuration asks for: a directory of manifests if one is
-// given, else an API server, which then is also reported to.
+// newSource makes the configured source of the cluster's state: a directory of manifests if one is given, else an API
+// server, which also gets reports.
 func newSource(config Config, version string, log *slog.Logger) (cluster.Source, status.Reporter, error) {
 	if config.Manifests != "" {
 		return cluster.NewManifests(config.Manifests, log), nil, nil
@@ -31,21 +31,21 @@ func newSource(config Config, version string, log *slog.Logger) (cluster.Source,
 	return source, reporter, nil
 }
 
-// remote is a Source that may be out of reach.
+// remote is a Source that may be unreachable.
 type remote interface {
 	// Host names the server.
 	Host() string
-	// Outages is how often it stopped being reachable, and whether it is not now.
+	// Outages gives how often it became unreachable, and whether it is now.
 	Outages() (count int, now bool)
 	// Addresses are those at which it is reached.
 	Addresses() []netip.AddrPort
-	// ObjectProblems are those of its Problems that are about objects, and that every node sees.
+	// ObjectProblems are the problems of objects, which every node sees.
 	ObjectProblems() []cluster.ObjectProblem
 	// ReadyNodes are the names of the nodes that are ready.
 	ReadyNodes() []string
 }
 
-// cluster tells where the cluster's state comes from, and how much there is.
+// cluster describes the source of the cluster's state, and counts its objects.
 func (a *Agent) cluster() agentapi.Cluster {
 	c := agentapi.Cluster{From: "manifests in " + a.config.Manifests, Reachable: true}
 	if server, ok := a.source.(remote); ok {
@@ -63,7 +63,7 @@ func (a *Agent) cluster() agentapi.Cluster {
 	return c
 }
 
-// take takes over a snapshot and tells whether something that the agent makes use of has changed.
+// take takes over a snapshot and reports whether anything relevant to the agent has changed.
 func (a *Agent) take(s *cluster.Snapshot) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -72,7 +72,8 @@ func (a *Agent) take(s *cluster.Snapshot) bool {
 	return before == nil || !cluster.Same(before.Nodes, s.Nodes) || before.Incomplete != s.Incomplete
 }
 
-// handover holds the latest snapshot until the main loop takes it: the source and Services do not wait for a reconciliation.
+// handover holds the latest snapshot until the main loop takes it: the source and Services do not wait for a
+// reconciliation.
 type handover struct {
 	ready loop.Signal
 
@@ -80,7 +81,7 @@ type handover struct {
 	latest *cluster.Snapshot
 }
 
-// put replaces a snapshot that waits, and keeps its time: the change that it brought is not applied yet.
+// put replaces a waiting snapshot, and keeps its time: the change that it brought is not applied yet.
 func (h *handover) put(s *cluster.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,7 +95,7 @@ func (h *handover) put(s *cluster.Snapshot) {
 	h.ready.Set()
 }
 
-// take gives the snapshot that waits; nil if there is none.
+// take gives the waiting snapshot; nil if there is none.
 func (h *handover) take() *cluster.Snapshot {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,7 +104,7 @@ func (h *handover) take() *cluster.Snapshot {
 	return s
 }
 
-// applied takes note that what a snapshot changed is in force.
+// applied records that the changes of a snapshot are applied.
 func (a *Agent) applied(s *cluster.Snapshot) {
 	if !s.Since.IsZero() {
 		a.metrics.changes.Observe(time.Since(s.Since).Seconds())

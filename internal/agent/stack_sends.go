@@ -4,8 +4,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 )
 
-// stackSends says whether the kernel stack sends packets that an uplink must translate: for pods that go through it, and as a backend of
-// Services.
+// stackSends reports whether the kernel stack sends packets that an uplink must translate: for pods that go through
+// it, and as a backend of Services.
 func (a *Agent) stackSends() bool {
 	for _, e := range a.endpoints {
 		if e.ThroughStack != "" {
@@ -25,7 +25,7 @@ func (a *Agent) attachForStack() error {
 	}
 	for _, u := range a.uplinks {
 		if err := a.datapath.AttachUplink(u.Name, u.Index); err != nil {
-			a.datapath.SetStackSends(false) // so that the next one tries again
+			a.datapath.SetStackSends(false) // so that the next call retries
 			return err
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// Ready is nil when ADD can succeed. It waits for no lock: who asks may be a probe, while a long reconciliation is under way.
+// Ready is nil when ADD can succeed. It takes no lock: the caller may be a probe during a long reconciliation.
 func (a *Agent) Ready(context.Context) error {
 	if r := a.readiness.Load(); r.err != nil {
 		return agentapi.Errorf(agentapi.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, r.err)
@@ -22,7 +22,7 @@ func (a *Agent) Ready(context.Context) error {
 	return nil
 }
 
-// Status tells everything about the node's network.
+// Status gives the state of the node's network.
 func (a *Agent) Status(context.Context) (*agentapi.Status, error) {
 	s := a.nodeStatus()
 	s.Translation = a.translation()
@@ -37,14 +37,14 @@ func (a *Agent) Status(context.Context) (*agentapi.Status, error) {
 	return s, nil
 }
 
-// nodeStatus is what the agent itself knows.
+// nodeStatus is the agent's own state.
 func (a *Agent) nodeStatus() *agentapi.Status {
 	s, problems := a.lockedStatus()
 	s.Problems = problems.listed()
 	return s
 }
 
-// lockedStatus is what needs the agent's lock, with what its problems are made of.
+// lockedStatus is the part that needs the agent's lock, with the inputs of its problems.
 func (a *Agent) lockedStatus() (*agentapi.Status, problemSources) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,7 +58,7 @@ func (a *Agent) lockedStatus() (*agentapi.Status, problemSources) {
 		Choices:   a.choices(),
 		Cluster:   a.cluster(),
 		Features:  a.features,
-		Nodes:     slices.Clone(a.current.Nodes), // which takeNodes changes
+		Nodes:     slices.Clone(a.current.Nodes), // takeNodes changes it
 		Endpoints: len(a.endpoints),
 		Policy:    a.policyStatus(),
 	}
@@ -74,7 +74,7 @@ func (a *Agent) lockedStatus() (*agentapi.Status, problemSources) {
 	return s, a.problemSources()
 }
 
-// addPrograms asks the kernel about programs. It does so without the agent's lock.
+// addPrograms reads programs from the kernel. It does so without the agent's lock.
 func (a *Agent) addPrograms(s *agentapi.Status) error {
 	programs, err := a.datapath.Programs()
 	if err != nil {
@@ -111,7 +111,7 @@ func apiMaps(maps []table.MapInfo) (all []agentapi.Map) {
 	return all
 }
 
-// choices are the settings in force with the reason for each.
+// choices are the active settings with the reason for each.
 func (a *Agent) choices() []agentapi.Choice {
 	attach := agentapi.Choice{Name: "attach", Asked: "auto", Chosen: "tcx", Why: "the kernel has tcx: programs are replaced by one atomic update"}
 	if !a.datapath.HaveTCX() {
@@ -122,11 +122,11 @@ func (a *Agent) choices() []agentapi.Choice {
 		mtu.Why = fmt.Sprintf("that of the uplink, less the %d bytes that a tunnel adds", a.uplink.MTU-a.current.MTU)
 	}
 	if a.config.MTU != 0 {
-		mtu.Asked, mtu.Why = fmt.Sprint(a.config.MTU), "as asked"
+		mtu.Asked, mtu.Why = fmt.Sprint(a.config.MTU), "as requested"
 	}
 	uplink := agentapi.Choice{Name: "uplink", Asked: a.config.Uplink, Chosen: "none", Why: "no device fits"}
 	if a.uplink != nil {
-		uplink.Chosen, uplink.Why = a.uplink.Name, "as asked"
+		uplink.Chosen, uplink.Why = a.uplink.Name, "as requested"
 		if a.config.Uplink == "auto" {
 			uplink.Why = "it holds the node's address, or else the default route"
 		}
@@ -143,7 +143,7 @@ func (a *Agent) choices() []agentapi.Choice {
 	}
 	masquerade := agentapi.Choice{Name: "masquerade", Asked: onOff(a.config.Masquerade), Chosen: onOff(a.current.Masquerade), Why: "by BPF programs, with the address of the uplink that a packet leaves by"}
 	if !a.current.Masquerade {
-		masquerade.Why = "as asked"
+		masquerade.Why = "as requested"
 		if a.config.Masquerade {
 			masquerade.Why = "this node has no pod range yet"
 		}
@@ -183,7 +183,7 @@ func kernelRelease() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// podMTU is the MTU that pods get today, in bytes.
+// podMTU is the current MTU of pods, in bytes.
 func (a *Agent) podMTU() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// store keeps one file for each endpoint. A file is there before its address is in use and goes after the
-// address is free, so an address that a crash leaves in doubt counts as taken.
+// store keeps one file for each endpoint. A file is written before its address is in use and deleted after the
+// address is free, so an address that a crash leaves in doubt counts as used.
 type store struct{ dir string }
 
 const storeSuffix = ".json"
 
-// openStore makes the directory of endpoint files below the state directory and clears away what a crash
-// left half-written.
+// openStore creates the directory of endpoint files below the state directory and removes unfinished files of a
+// crash.
 func openStore(stateDir string) (store, error) {
 	s := store{filepath.Join(stateDir, "endpoints")}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
@@ -52,7 +52,7 @@ func (s store) save(e agentapi.Endpoint) error {
 	return nil
 }
 
-// remove deletes the file of a host device's endpoint; it is no error when there is none.
+// remove deletes the file of a host device's endpoint; a missing one is no error.
 func (s store) remove(hostDevice string) error {
 	if err := os.Remove(s.path(hostDevice)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove endpoint file: %w", err)
@@ -60,7 +60,7 @@ func (s store) remove(hostDevice string) error {
 	return nil
 }
 
-// load reads all files. One that cannot be read does not hide the others: its error comes beside them.
+// load reads all files. Errors of some are returned beside the others.
 func (s store) load() ([]agentapi.Endpoint, error) {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s store) load() ([]agentapi.Endpoint, error) {
 			err = json.Unmarshal(data, &e)
 		}
 		if err == nil && e.HostDevice != name {
-			err = fmt.Errorf("it is about device %q", e.HostDevice)
+			err = fmt.Errorf("it is for device %q", e.HostDevice)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("read endpoint file %s: %w", s.path(name), err))

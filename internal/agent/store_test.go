@@ -29,7 +29,7 @@ func TestStoreKeepsEndpoints(t *testing.T) {
 	if diff := cmp.Diff([]agentapi.Endpoint{want}, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
 		t.Errorf("load: %v, endpoints (-want +got):\n%s", err, diff)
 	}
-	for range 2 { // removing twice is fine
+	for range 2 { // removing twice is no error
 		if err := s.remove("bl1"); err != nil {
 			t.Error(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
 )
 
-// translation tells what this node translates now.
+// translation describes what this node translates now.
 func (a *Agent) translation() agentapi.Translation {
 	removed := a.expiry.Status()
 	t := agentapi.Translation{Expired: removed.Expired, Destroyed: removed.Destroyed}
@@ -27,11 +27,11 @@ func (a *Agent) translation() agentapi.Translation {
 	return t
 }
 
-// serviceChoices are the settings about Services in force, with the reason for each.
+// serviceChoices are the active settings of Services, with the reason for each.
 func (a *Agent) serviceChoices() (all []agentapi.Choice) {
 	if a.config.Masquerade || a.services != nil {
 		all = append(all, agentapi.Choice{
-			Name: "nat ports", Asked: a.config.NATPorts.String(), Chosen: a.config.NATPorts.String(), Why: "no socket of this node that asks for any port gets one of these",
+			Name: "nat ports", Asked: a.config.NATPorts.String(), Chosen: a.config.NATPorts.String(), Why: "the node's own sockets get no ephemeral port in this range",
 		})
 	}
 	if a.services == nil {
@@ -39,11 +39,11 @@ func (a *Agent) serviceChoices() (all []agentapi.Choice) {
 	}
 	mode := agentapi.Choice{Name: "nodeport mode", Asked: string(a.config.NodePortMode), Chosen: string(a.config.NodePortMode), Why: "connections to backends on other nodes get this node's address"}
 	if a.config.NodePortMode == lb.NodePortDSR {
-		mode.Why = "backends on this link answer clients directly; Services with affinity, and other backends, through this node"
+		mode.Why = "backends on this link reply to clients directly; Services with affinity, and other backends, reply through this node"
 	}
-	addresses := agentapi.Choice{Name: "nodeport addresses", Asked: "auto", Chosen: join(a.current.Services.NodePortAddresses), Why: "those of the Node object that a device here holds"}
+	addresses := agentapi.Choice{Name: "nodeport addresses", Asked: "auto", Chosen: join(a.current.Services.NodePortAddresses), Why: "those of the Node object that a local device has"}
 	if text, err := a.config.NodePortAddresses.MarshalText(); err == nil && len(text) > 0 {
-		addresses.Asked, addresses.Why = string(text), "those of all devices here in these networks"
+		addresses.Asked, addresses.Why = string(text), "those of all local devices in these networks"
 	}
 	if addresses.Chosen == "" {
 		addresses.Chosen = "none"
@@ -51,18 +51,18 @@ func (a *Agent) serviceChoices() (all []agentapi.Choice) {
 	maglev := agentapi.Choice{Name: "maglev table size", Asked: "auto", Chosen: "auto", Why: "at least 100 entries for each backend"}
 	if a.config.MaglevTableSize != 0 {
 		maglev.Asked = fmt.Sprint(int(a.config.MaglevTableSize))
-		maglev.Chosen, maglev.Why = maglev.Asked, "as asked"
+		maglev.Chosen, maglev.Why = maglev.Asked, "as requested"
 	}
 	return append(all, mode, a.accelerationChoice(), addresses, maglev)
 }
 
-// acceleration is where an uplink forwards, and what kept it from where it was asked to.
+// acceleration is where an uplink forwards, and why not where it was requested.
 type acceleration struct {
 	attach.Accelerated
 	err error
 }
 
-// accelerationChoice says where each uplink forwards what comes from the world.
+// accelerationChoice says where each uplink forwards external packets.
 func (a *Agent) accelerationChoice() agentapi.Choice {
 	c := agentapi.Choice{Name: "nodeport acceleration", Asked: string(a.config.NodePortAcceleration), Chosen: "none", Why: "there is no uplink"}
 	var chosen, reasons []string
@@ -82,7 +82,7 @@ func (a *Agent) accelerationChoice() agentapi.Choice {
 	return c
 }
 
-// join writes values with blanks between them.
+// join writes values separated by blanks.
 func join[T fmt.Stringer](all []T) string {
 	var s []string
 	for _, v := range all {

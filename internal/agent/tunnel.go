@@ -11,8 +11,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
-// syncTunnel makes the VXLAN device where one is needed, with its programs before the first packet. That there is
-// none is a problem of the nodes behind it and of no others. One that is not needed goes last: see apply.
+// syncTunnel makes the VXLAN device if one is needed, with its programs attached before the first packet. A failure
+// is a problem of the nodes behind it only. An unneeded device is removed last: see apply.
 func (a *Agent) syncTunnel(f node.Facts) node.Tunnel {
 	spec, needed := f.TunnelSpec()
 	if !needed {
@@ -29,12 +29,12 @@ func (a *Agent) syncTunnel(f node.Facts) node.Tunnel {
 		return node.Tunnel{Missing: err}
 	}
 	if made {
-		a.log.Info("tunnel device made", "device", vxlan.Name, "port", spec.Port, "mtu", spec.MTU)
+		a.log.Info("tunnel device created", "device", vxlan.Name, "port", spec.Port, "mtu", spec.MTU)
 	}
 	return node.Tunnel{Index: index, Made: made}
 }
 
-// applyTunnelSources tells the datapath which addresses tunnels begin at.
+// applyTunnelSources writes this node's tunnel endpoints to the datapath.
 func (a *Agent) applyTunnelSources(sources []netip.Addr) error {
 	var ipv4, ipv6 netip.Addr
 	for _, s := range sources {
@@ -47,8 +47,8 @@ func (a *Agent) applyTunnelSources(sources []netip.Addr) error {
 	return a.datapath.Tunnel.SetSources(ipv4, ipv6)
 }
 
-// applyTunnelRules sends what pods send to addresses of tunnelled nodes through the tunnel also where the host's
-// stack forwards it.
+// applyTunnelRules routes packets from pods to tunnelled nodes through the tunnel also where the kernel stack
+// forwards them.
 func (a *Agent) applyTunnelRules(want node.Desired) error {
 	var sources []netip.Prefix
 	if want.TunnelRules {
@@ -58,7 +58,7 @@ func (a *Agent) applyTunnelRules(want node.Desired) error {
 	return err
 }
 
-// removeTunnel removes the VXLAN device that no route leads to any more, and then what is left of its programs.
+// removeTunnel removes the VXLAN device that no route uses any more, and then its programs.
 func (a *Agent) removeTunnel(want node.Desired) error {
 	if want.Tunnel.Index != 0 || want.Tunnel.Missing != nil {
 		return nil
@@ -70,9 +70,9 @@ func (a *Agent) removeTunnel(want node.Desired) error {
 	return a.datapath.Detach(vxlan.Name)
 }
 
-// tunnelChoice says for how many nodes there is a tunnel and why.
+// tunnelChoice says how many nodes are behind tunnels and why.
 func (a *Agent) tunnelChoice() agentapi.Choice {
-	c := agentapi.Choice{Name: "tunnel", Asked: string(a.config.Tunnel), Chosen: string(node.TunnelNone), Why: "as asked"}
+	c := agentapi.Choice{Name: "tunnel", Asked: string(a.config.Tunnel), Chosen: string(node.TunnelNone), Why: "as requested"}
 	through := 0
 	for _, n := range a.current.Nodes {
 		if strings.Contains(n.Way, agentapi.WayVXLAN) {
@@ -82,7 +82,7 @@ func (a *Agent) tunnelChoice() agentapi.Choice {
 	switch {
 	case through > 0:
 		c.Chosen = string(node.TunnelVXLAN)
-		c.Why = fmt.Sprintf("as asked: to all nodes, to UDP port %d", a.config.TunnelPort)
+		c.Why = fmt.Sprintf("as requested: to all nodes, to UDP port %d", a.config.TunnelPort)
 		if a.config.Tunnel == node.TunnelAuto {
 			c.Why = fmt.Sprintf("%d of %d other nodes are not on the uplink's link; to UDP port %d", through, len(a.current.Nodes), a.config.TunnelPort)
 		}

@@ -19,16 +19,16 @@ import (
 	"github.com/beeline-cni/beeline/internal/install"
 )
 
-// Uninstall removes from this node what an agent with this configuration and the plugin have put there: first what
-// brings new pods, then the datapath, then the state. It refuses while the agent runs and, unless forced, while pods are
-// attached; forced, it removes their devices. say is called with the name of each thing removed. What cannot be removed does not keep
-// the rest, and what is not there is no error.
+// Uninstall removes from this node what an agent with this configuration and the plugin have installed: first what
+// brings new pods, then the datapath, then the state. It fails while the agent runs and, unless forced, while pods
+// are attached; forced, it removes their devices. say is called with the name of each removed thing. A failure does
+// not stop it, and a missing thing is no error.
 func Uninstall(config Config, force bool, say func(removed string)) error {
 	_, err := os.Stat(config.StateDir)
 	hadState := err == nil
 	unlock, err := lock(config.StateDir)
 	if errors.Is(err, errOtherAgent) {
-		return fmt.Errorf("%w: stop it first, or it would put everything back", err)
+		return fmt.Errorf("%w: stop it first, or it would restore everything", err)
 	}
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 		return err
 	}
 	if len(pods) > 0 && !force {
-		return fmt.Errorf("pods are attached (%s): remove them first, or say --force, which takes their network from them", strings.Join(slices.Sorted(maps.Values(pods)), ", "))
+		return fmt.Errorf("pods are attached (%s): remove them first, or use --force, which disconnects them", strings.Join(slices.Sorted(maps.Values(pods)), ", "))
 	}
 	var errs []error
 	step := func(what string, err error) {
@@ -68,7 +68,7 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 			say(fmt.Sprintf("device %s of pod %s", name, pods[name]))
 		}
 	}
-	// Before its programs, without which it would bring in what anybody sends.
+	// Before its programs, without which it would accept packets of anyone.
 	removed, err := vxlan.Remove()
 	if removed {
 		say("device " + vxlan.Name)
@@ -112,7 +112,7 @@ func attachedPods(stateDir string) (map[string]string, error) {
 			pods[d.Name] = "unknown"
 		}
 	}
-	// What cannot be read of the state keeps nobody from removing it.
+	// Unreadable state does not keep the removal.
 	known, _ := store{filepath.Join(stateDir, "endpoints")}.load()
 	for _, e := range known {
 		if _, there := pods[e.HostDevice]; there {
@@ -122,7 +122,7 @@ func attachedPods(stateDir string) (map[string]string, error) {
 	return pods, nil
 }
 
-// removeState removes the state directory. One that is a mount point is emptied.
+// removeState removes the state directory; it empties one that is a mount point.
 func removeState(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

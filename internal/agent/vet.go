@@ -7,7 +7,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// vetting checks what Nodes claim, for all who get snapshots.
+// vetting checks the addresses of Nodes, for all consumers of snapshots.
 type vetting struct {
 	vetter cluster.Vetter // only the source's goroutine uses it
 
@@ -15,7 +15,7 @@ type vetting struct {
 	problems []cluster.ObjectProblem
 }
 
-// vet gives a snapshot in which nodes have the addresses that are theirs.
+// vet gives a snapshot in which nodes have only their own addresses.
 func (a *Agent) vet(s *cluster.Snapshot) *cluster.Snapshot {
 	v := &a.vetting
 	v.vetter.Self, v.vetter.Networks = a.config.NodeName, a.config.NodeCIDRs

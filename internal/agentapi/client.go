@@ -6,10 +6,11 @@ import (
 	"fmt"
 )
 
-// Client speaks to the agent of this node. It may be used from several goroutines; every call makes its
-// own connection and lasts no longer than its context. It fulfils Service.
+// Client is a client of this node's agent. It is safe for concurrent use; every call makes its own connection and
+// lasts no longer than its context. It implements Service.
 //
-// Errors: ErrNoAgent when nobody answers, *Error when the agent refuses, the context's error when time is up.
+// Errors: ErrNoAgent when the agent does not respond, *Error when it returns an error, the context's error when its
+// time is up.
 type Client struct {
 	socket string
 }
@@ -19,7 +20,7 @@ var _ Service = (*Client)(nil)
 // NewClient makes a client of the agent that listens on the unix socket of this path. It does not connect.
 func NewClient(socket string) *Client { return &Client{socket: socket} }
 
-// Add makes an endpoint of a pod device that exists.
+// Add makes an endpoint for an existing pod device.
 func (c *Client) Add(ctx context.Context, req AddRequest) (*AddResponse, error) {
 	var resp AddResponse
 	if err := c.post(ctx, PathAdd, req, &resp); err != nil {
@@ -28,12 +29,12 @@ func (c *Client) Add(ctx context.Context, req AddRequest) (*AddResponse, error) 
 	return &resp, nil
 }
 
-// Delete removes an endpoint and its host device; deleting what is not there succeeds.
+// Delete removes an endpoint and its host device; a missing endpoint is no error.
 func (c *Client) Delete(ctx context.Context, req DeleteRequest) error {
 	return c.post(ctx, PathDelete, req, nil)
 }
 
-// Check compares an endpoint with the kernel and gives it.
+// Check compares an endpoint with the kernel and returns it.
 func (c *Client) Check(ctx context.Context, a Attachment) (*Endpoint, error) {
 	var endpoint Endpoint
 	if err := c.post(ctx, PathCheck, a, &endpoint); err != nil {
@@ -93,7 +94,7 @@ func (c *Client) Drops(ctx context.Context) ([]Drop, error) {
 	return drops, err
 }
 
-// Flows lists what is kept of flows.
+// Flows lists the buffered flows.
 func (c *Client) Flows(ctx context.Context, which FlowFilter) (*FlowList, error) {
 	var list FlowList
 	if err := c.post(ctx, PathFlows, which, &list); err != nil {
@@ -102,7 +103,8 @@ func (c *Client) Flows(ctx context.Context, which FlowFilter) (*FlowList, error)
 	return &list, nil
 }
 
-// FollowFlows tells of flows as they come, until each returns an error or ctx ends; ErrNoAgent when the agent has stopped.
+// FollowFlows streams flows as they come, until each returns an error or ctx ends; ErrNoAgent when the agent has
+// stopped.
 func (c *Client) FollowFlows(ctx context.Context, which FlowFilter, each func(FlowLine) error) error {
 	return stream(ctx, c, PathFollow, which, each)
 }
@@ -124,8 +126,8 @@ func (c *Client) get(ctx context.Context, path string, resp any) error {
 	return c.call(ctx, "GET", path, nil, resp)
 }
 
-// call decodes the answer into resp, which may be nil where the answer says nothing. Fields that a newer
-// agent adds are ignored.
+// call decodes the response into resp, which may be nil if the response has no content. It ignores fields that a
+// newer agent adds.
 func (c *Client) call(ctx context.Context, method, path string, body []byte, resp any) error {
 	status, answer, err := c.exchange(ctx, method, path, body)
 	if err != nil {
@@ -143,7 +145,7 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, res
 	return nil
 }
 
-// refusal gives the error that an answer other than 200 is about.
+// refusal gives the error in a response other than 200.
 func (c *Client) refusal(path string, status int, answer []byte) error {
 	var refused Error
 	if err := json.Unmarshal(answer, &refused); err != nil || refused.Message == "" {

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// FlowFilter says which flows are asked for. What is empty leaves none out. An end is a pod or a Service as namespace/name, all
-// of a namespace as namespace/, the name alone of a pod, Service or node, an address, or a prefix of addresses.
+// FlowFilter selects flows. An empty field matches all. An end is a pod or a Service as namespace/name, all of a
+// namespace as namespace/, the name alone of a pod, Service or node, an address, or a prefix.
 type FlowFilter struct {
-	// Pod is an end on either side, From that of who opened the session or sent the packet, To the other one.
+	// Pod is an end on either side, From the initiator of the connection or the sender of the packet, To the other
+	// end.
 	Pod  string `json:"pod,omitempty"`
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
@@ -16,15 +17,15 @@ type FlowFilter struct {
 	Verdict string `json:"verdict,omitempty"`
 	// Protocol is a name as in Flow, upper or lower case, or a number.
 	Protocol string `json:"protocol,omitempty"`
-	// Port is that of the destination.
+	// Port is the destination port.
 	Port uint16 `json:"port,omitempty"`
-	// Reason is that of a drop.
+	// Reason is a drop reason.
 	Reason string `json:"reason,omitempty"`
-	// Since leaves out what is older.
+	// Since excludes older flows.
 	Since time.Time `json:"since,omitzero"`
-	// Last is how many of those that fit are wanted, the newest; 0 is all that are kept.
+	// Last limits the result to the newest matching flows; 0 means all that are kept.
 	Last int `json:"last,omitempty"`
-	// New leaves out all that are kept: who follows gets only what comes.
+	// New excludes all kept flows: a follower gets only new ones.
 	New bool `json:"new,omitempty"`
 }
 
@@ -39,50 +40,52 @@ var FlowVerdicts = []string{FlowAllowed, FlowDropped}
 
 // The events.
 const (
-	FlowEventOpened   = "opened"   // the first packet of a session was allowed, and no answer has come yet
-	FlowEventAnswered = "answered" // the first answer has come
-	FlowEventClosed   = "closed"   // the session is over; the counts are its totals
-	FlowEventDropped  = "dropped"  // a packet was dropped; the counts are those of its kind since the last event about them
-	FlowEventRevoked  = "revoked"  // the session is no longer allowed; the counts are its totals
+	FlowEventOpened   = "opened"   // the first packet of a connection was allowed, and there is no reply yet
+	FlowEventAnswered = "answered" // the first reply
+	FlowEventClosed   = "closed"   // the connection has ended; the counts are its totals
+	FlowEventDropped  = "dropped"  // a packet was dropped; the counts are those of its kind since the last such event
+	FlowEventRevoked  = "revoked"  // the connection is no longer allowed; the counts are its totals
 )
 
-// Flow is one event about a session or a drop.
+// Flow is one event of a connection or a drop.
 type Flow struct {
-	// Time is when it happened; of a session that is answered when it is told of first, when that was: the agent has asked, or the session has left its
-	// place among the young. Flows are in the order in which they were told; that a session was opened may be told a tenth of a second later.
+	// Time is when it happened. If the first event of a connection is FlowEventAnswered, it is when that was
+	// reported: on the agent's request, or when the entry left ct_new. Flows are in the order of reports;
+	// FlowEventOpened may come a tenth of a second late.
 	Time time.Time `json:"time"`
-	// Opened is when the session began, to the tick of the kernel's clock (1 to 10 ms); missing for a drop. It differs by some microseconds between events
-	// of one session.
+	// Opened is when the connection started, to the tick of the kernel's clock (1 to 10 ms); missing for a drop. It
+	// may differ by some microseconds between events of one connection.
 	Opened time.Time `json:"opened,omitzero"`
-	// First says that this is the first event about its session; no event says so if that one was lost. A session of TCP that is over before the agent asks,
-	// ten times a second, has no other.
+	// First says that this is the first event of its connection; if that one was lost, no event says so. A TCP
+	// connection that ends before the agent's next read, which is every 100 ms, has no other event.
 	First bool `json:"first,omitempty"`
 	// Event is one of the events above, Verdict one of FlowVerdicts.
 	Event   string `json:"event"`
 	Verdict string `json:"verdict"`
-	// Protocol is TCP, UDP, SCTP, ICMP, ICMPv6 or the number in the IP header; empty if that could not be read.
+	// Protocol is TCP, UDP, SCTP, ICMP, ICMPv6 or the number in the IP header; empty if the packet was not parsed.
 	Protocol string `json:"protocol,omitempty"`
-	// Source opened the session, or sent the packet that was dropped.
+	// Source initiated the connection, or sent the dropped packet.
 	Source      FlowEnd `json:"source"`
 	Destination FlowEnd `json:"destination"`
-	// EgressPolicy and IngressPolicy are the NetworkPolicies that have allowed the session, as namespace/name. Empty means that the
-	// pod is not isolated in that direction or is not on this node.
+	// EgressPolicy and IngressPolicy are the NetworkPolicies that allowed the connection, as namespace/name. Empty
+	// means that the pod is not isolated in that direction, or is not on this node.
 	EgressPolicy  string `json:"egressPolicy,omitempty"`
 	IngressPolicy string `json:"ingressPolicy,omitempty"`
-	// Reason of a drop, and one sentence on what it says and what to look at.
+	// Reason of a drop, with one sentence on its meaning and what to look at.
 	Reason  string `json:"reason,omitempty"`
 	Meaning string `json:"meaning,omitempty"`
-	// Program has seen the packet, at the device with index Device, which is DevicePod's (namespace/name) if that is a pod's. They are missing, as
-	// TCPFlags are, where no packet has made the event.
+	// Program saw the packet, at the device with index Device, which is that of DevicePod (namespace/name) if it is a
+	// pod's. They are missing, like TCPFlags, where no packet caused the event.
 	Program   string `json:"program,omitempty"`
 	Device    int    `json:"device,omitempty"`
 	DevicePod string `json:"devicePod,omitempty"`
-	// TCPFlags are the names of those of the packet.
+	// TCPFlags are the names of the packet's flags.
 	TCPFlags []string `json:"tcpFlags,omitempty"`
-	// PushedOut says of a session that is closed that nobody has seen its end: the table of sessions was full, and what was least used gave
-	// way. The counts are those of when it was last looked at, up to half a minute before.
+	// PushedOut says that a closed connection was evicted as the least recently used, because the conntrack table was
+	// full. The counts are the last ones read, up to half a minute old.
 	PushedOut bool `json:"pushedOut,omitempty"`
-	// Packets and Bytes are those from Source, the others those from Destination. Bytes are with the link-layer header.
+	// Packets and Bytes are those from Source, the others those from Destination. Bytes include the link-layer
+	// header.
 	Packets       uint64 `json:"packets"`
 	Bytes         uint64 `json:"bytes"`
 	AnswerPackets uint64 `json:"answerPackets,omitempty"`
@@ -98,49 +101,50 @@ const (
 
 // FlowEnd is one end of a flow.
 type FlowEnd struct {
-	// Address is missing if it could not be read. Port is 0 where a protocol has none; for ICMP echo, that of who asks is the identifier.
+	// Address is missing if the packet was not parsed. Port is 0 for protocols without ports; for ICMP echo, the
+	// initiator's is the identifier.
 	Address netip.Addr `json:"address,omitzero"`
 	Port    uint16     `json:"port,omitempty"`
-	// Kind is one of the kinds above, with the name of what has the address; empty for addresses that nobody in the cluster has.
+	// Kind is one of the kinds above, with the name of the owner of the address; empty for external addresses.
 	Kind      string `json:"kind,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Node is where a pod runs.
+	// Node is the node of a pod.
 	Node string `json:"node,omitempty"`
-	// Services have address and port as an endpoint, as namespace/name: the client may have asked for one of them.
+	// Services have the address and port as an endpoint, as namespace/name: the client may have connected to one of
+	// them.
 	Services []string `json:"services,omitempty"`
-	// Identity is the number by which policies know the address; 0 where they were not asked.
+	// Identity is the identity of the address in policies; 0 where none was needed.
 	Identity uint32 `json:"identity,omitempty"`
 }
 
-// FlowLoss counts events that were not told.
+// FlowLoss counts events that were not reported.
 type FlowLoss struct {
 	Event string `json:"event"`
 	// Why is a word for metrics, Meaning a sentence for people.
 	Why     string `json:"why"`
 	Meaning string `json:"meaning"`
-	// Events counts them since the tables of the datapath were made; those that are untracked since the agent has started.
+	// Events counts them since the tables of the datapath were created; untracked ones since the agent started.
 	Events uint64 `json:"events"`
 }
 
-// FlowList is what is kept of flows.
+// FlowList are the buffered flows.
 type FlowList struct {
-	// Telling is what flows tell of on this node: the agent's --flows.
+	// Telling is what flows report on this node: the agent's --flows.
 	Telling string `json:"telling"`
 	Flows   []Flow `json:"flows"`
-	// Kept is how many events there are that a filter may choose from, and Oldest the time of the first one.
+	// Kept is the number of buffered events, before filtering, and Oldest the time of the first one.
 	Kept   int        `json:"kept"`
 	Oldest time.Time  `json:"oldest,omitzero"`
 	Losses []FlowLoss `json:"losses,omitempty"`
 }
 
-// FlowLine is one line of a stream of flows. One of its fields is set.
+// FlowLine is one line of a stream of flows. Exactly one of its fields is set.
 type FlowLine struct {
 	Flow *Flow `json:"flow,omitempty"`
-	// Missed is how many events went by before this one could be sent, because the client was too slow; the filter has not
-	// looked at them.
+	// Missed is how many events were skipped before this one because the client was too slow; they were not filtered.
 	Missed uint64 `json:"missed,omitempty"`
-	// Lost is what could not be told, of one kind and for one cause. Its Events are those since the stream began, or since its last line
-	// about the same; the filter has not looked at them.
+	// Lost are unreported events of one kind and cause. Its Events are those since the stream began, or since the
+	// last such line; they were not filtered.
 	Lost *FlowLoss `json:"lost,omitempty"`
 }

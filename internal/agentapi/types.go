@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// DefaultSocket is where the agent listens unless told otherwise.
+// DefaultSocket is the default path of the agent's socket.
 const DefaultSocket = "/run/beeline/agent.sock"
 
-// PodRef names the pod that an endpoint belongs to. All fields may be empty: outside Kubernetes a
-// container has no pod.
+// PodRef names the pod of an endpoint. All fields may be empty: outside Kubernetes a container has no pod.
 type PodRef struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -24,11 +23,11 @@ type Attachment struct {
 	IfName      string `json:"ifName"`
 }
 
-// AddRequest asks the agent to make an endpoint of a pod device that already exists: the plugin has
-// created the pair and moved one end into the pod. An endpoint exists if and only if its host device does.
+// AddRequest requests an endpoint for an existing pod device: the plugin has created the pair and moved one end into
+// the pod. An endpoint exists exactly as long as its host device.
 type AddRequest struct {
 	Attachment
-	// Network is the name of the CNI network, for GC: a runtime lists what is valid of one network.
+	// Network is the name of the CNI network, for GC: a runtime lists the valid attachments of one network.
 	Network     string `json:"network"`
 	Netns       string `json:"netns"`
 	Pod         PodRef `json:"pod"`
@@ -37,16 +36,16 @@ type AddRequest struct {
 	// HostMAC and PodMAC are the link-layer addresses of the two ends, in colon notation.
 	HostMAC string `json:"hostMAC"`
 	PodMAC  string `json:"podMAC"`
-	// ThroughStack leaves what the pod sends and receives to the host's stack, with eBPF routing too: it says
-	// in a few words why (see Endpoint.ThroughStack). Empty leaves the way to the agent's routing.
+	// ThroughStack makes the pod's packets pass the kernel stack, with eBPF routing too: it says in a few words why
+	// (see Endpoint.ThroughStack). If it is empty, the agent's routing decides.
 	ThroughStack string `json:"throughStack,omitempty"`
-	// PortMappings are ports of the node that lead to the pod. An agent that does not translate them leaves them to a plugin that is
-	// chained after this one, and the pod to the host's stack, unless Direct says that the network's pods never go there.
+	// PortMappings are host ports of the pod. An agent that does not translate them leaves them to the next plugin of
+	// the chain, and the pod's packets to the kernel stack, unless Direct says that the network's pods never use it.
 	PortMappings []PortMapping `json:"portMappings,omitempty"`
 	Direct       bool          `json:"direct,omitempty"`
 }
 
-// Protocols are the transport protocols of ports, as Kubernetes writes them.
+// Protocols are the transport protocols, as in Kubernetes.
 var Protocols = []string{"TCP", "UDP", "SCTP"}
 
 // PortMapping is a port of the node that leads to a port of a pod (hostPort).
@@ -55,37 +54,37 @@ type PortMapping struct {
 	ContainerPort uint16 `json:"containerPort"`
 	// Protocol is one of Protocols.
 	Protocol string `json:"protocol"`
-	// HostIP is the one address of the node on which the port is; none, 0.0.0.0 or :: is all of them (of a family).
+	// HostIP is the address of the node with the port; none, 0.0.0.0 or :: means all (of a family).
 	HostIP netip.Addr `json:"hostIP,omitzero"`
 }
 
-// DeleteRequest asks the agent to remove an endpoint with its host device.
+// DeleteRequest requests the removal of an endpoint with its host device.
 type DeleteRequest struct {
 	Attachment
-	// HostIfIndex is the index of the device that is to go: the container may have another one of the name by the time that the agent comes to the
-	// request, when nobody waits for the answer any more. NoDevice is none, 0 whichever has the name.
+	// HostIfIndex is the index of the device to remove. When a late request is handled, after its client has given
+	// up, the container may have a new device of the same name. NoDevice means none, 0 any device with the name.
 	HostIfIndex int `json:"hostIfIndex,omitempty"`
 }
 
-// NoDevice is the index in a DeleteRequest of a container that has no device: there is only its endpoint to remove.
+// NoDevice is the HostIfIndex of a container without a device: only its endpoint is removed.
 const NoDevice = -1
 
 // AddResponse is what the plugin configures inside the pod.
 type AddResponse struct {
 	// Addresses are host prefixes (/32, /128), at most one of each family.
 	Addresses []netip.Prefix `json:"addresses"`
-	// Gateways are the static next hops, one for each family in Addresses, in the same order. They are
-	// link-scoped addresses (169.254.1.1, fe80::1) for which the plugin installs a permanent neighbour
-	// entry with HostMAC, so no pod ever asks for its gateway.
+	// Gateways are the static next hops, one for each family in Addresses, in the same order. They are link-scoped
+	// addresses (169.254.1.1, fe80::1). The plugin installs a permanent neighbour entry with HostMAC for them, so
+	// pods never resolve their gateway.
 	Gateways []netip.Addr `json:"gateways"`
 	// MTU of the pod's device, in bytes, without the link-layer header.
 	MTU int `json:"mtu"`
 }
 
-// StateReady is the State of an endpoint with which nothing is wrong.
+// StateReady is the State of an endpoint without problems.
 const StateReady = "ready"
 
-// Endpoint is one pod interface as the agent knows it.
+// Endpoint is one pod interface in the agent's state.
 type Endpoint struct {
 	Attachment
 	Network     string       `json:"network"`
@@ -97,39 +96,39 @@ type Endpoint struct {
 	PodMAC      string       `json:"podMAC"`
 	Addresses   []netip.Addr `json:"addresses"`
 	MTU         int          `json:"mtu"`
-	// Namespace is the id that the kernel has for the pod's network namespace in the host's, plus 1: by it the datapath finds the pod's sockets.
-	// 0 if it is not known.
+	// Namespace is the kernel's id of the pod's network namespace in the host's, plus 1: the datapath finds the pod's
+	// sockets by it. 0 if unknown.
 	Namespace int `json:"namespace,omitempty"`
-	// ThroughStack says in a few words why the pod's packets go through the host's stack, as in "port mapping".
-	// It is empty when they go directly.
+	// ThroughStack says in a few words why the pod's packets pass the kernel stack, such as "port mapping". It is
+	// empty when they bypass it.
 	ThroughStack string `json:"throughStack,omitempty"`
-	// Added is when the endpoint was made; unknown of those that were there before agents noted it.
+	// Added is when the endpoint was made; missing for endpoints of older agents.
 	Added time.Time `json:"added,omitzero"`
-	// PortMappings are the ports of the node that the agent leads to the pod.
+	// PortMappings are the host ports that the agent translates to the pod.
 	PortMappings []PortMapping `json:"portMappings,omitempty"`
-	// State is StateReady, or a sentence that says what is wrong.
+	// State is StateReady, or a sentence on what is wrong.
 	State string `json:"state"`
 }
 
-// GCRequest lists the attachments to a network that the runtime still knows; every other endpoint of that
-// network is removed. Endpoints of other networks are left alone.
+// GCRequest lists the valid attachments of a network; every other endpoint of that network is removed. Endpoints of
+// other networks are not affected.
 type GCRequest struct {
 	Network string       `json:"network"`
 	Valid   []Attachment `json:"valid"`
 }
 
-// Feature is one optional kernel capability as probed once at agent start.
+// Feature is an optional capability of the kernel, probed at the agent's start.
 type Feature struct {
 	Name    string `json:"name"`
 	Present bool   `json:"present"`
-	// Gives says what the feature is used for, Needs which kernel version or option brings it,
-	// Instead what Beeline does without it.
+	// Gives says what the feature is used for, Needs which kernel version or option provides it, Instead what Beeline
+	// does without it.
 	Gives   string `json:"gives"`
 	Needs   string `json:"needs,omitempty"`
 	Instead string `json:"instead,omitempty"`
 }
 
-// Program is one loaded BPF program. RunCount and RunTime are zero unless kernel.bpf_stats_enabled is set.
+// Program is a loaded BPF program. RunCount and RunTime are zero unless kernel.bpf_stats_enabled is set.
 type Program struct {
 	Name     string `json:"name"`
 	ID       uint32 `json:"id"`
@@ -142,7 +141,7 @@ type Program struct {
 	Instructions uint32 `json:"verifiedInstructions"`
 }
 
-// Map is one BPF map with its memory as the kernel charges it.
+// Map is a BPF map with its memory as charged by the kernel.
 type Map struct {
 	Name       string `json:"name"`
 	Type       string `json:"type"`
@@ -155,11 +154,11 @@ type Map struct {
 type Pool struct {
 	Prefix netip.Prefix `json:"prefix"`
 	Used   int          `json:"used"`
-	// Free may be math.MaxInt64 for an IPv6 range too large to count.
+	// Free is at most math.MaxInt64.
 	Free int64 `json:"free"`
 }
 
-// Choice is one setting in force: what was asked for, what was chosen, and why.
+// Choice is an active setting: what was requested, what was chosen, and why.
 type Choice struct {
 	Name   string `json:"name"`
 	Asked  string `json:"asked"`
@@ -176,34 +175,34 @@ type Uplink struct {
 	Addresses []netip.Prefix `json:"addresses"`
 }
 
-// The ways to another node.
+// The paths to another node.
 const (
-	// WayDirect is over the link that both nodes are on.
+	// WayDirect is the link of both nodes.
 	WayDirect = "direct"
-	// WayVXLAN is through a tunnel.
+	// WayVXLAN is a tunnel.
 	WayVXLAN = "vxlan"
-	// WayRouted is by the routers between the nodes, which have to know the pod ranges.
+	// WayRouted are the routers between the nodes, which must have routes to the pod ranges.
 	WayRouted = "routed"
 )
 
-// RemoteNode is another node of the cluster and how packets get there.
+// RemoteNode is another node of the cluster and the path to it.
 type RemoteNode struct {
 	Name      string         `json:"name"`
 	Addresses []netip.Addr   `json:"addresses"`
 	PodCIDRs  []netip.Prefix `json:"podCIDRs"`
-	// Way is how packets get to its pods: WayDirect, WayVXLAN, WayRouted, or two of these with a comma.
+	// Way is the path to its pods: WayDirect, WayVXLAN, WayRouted, or two of these, comma-separated.
 	Way string `json:"way"`
-	// MTU of the way in bytes, the smallest where there are two; 0 where the host's stack finds out.
+	// MTU of the path in bytes, the smaller of two; 0 where the kernel stack determines it.
 	MTU int `json:"mtu,omitempty"`
 	// MAC is empty while the neighbour is unresolved; the kernel then resolves it packet by packet.
 	MAC string `json:"mac,omitempty"`
 }
 
-// Cluster is where the cluster's state comes from, and how much of it there is.
+// Cluster is the source of the cluster's state, with counts of its objects.
 type Cluster struct {
 	// From names the source: an API server or a directory.
 	From string `json:"from"`
-	// Reachable says that the source answers; Outages is how often it stopped to since the agent started.
+	// Reachable says that the source responds; Outages is how often it stopped responding since the agent started.
 	Reachable bool           `json:"reachable"`
 	Outages   int            `json:"outages"`
 	Objects   []ClusterCount `json:"objects"`
@@ -213,33 +212,33 @@ type Cluster struct {
 type ClusterCount struct {
 	Kind  string `json:"kind"`
 	Count int    `json:"count"`
-	// Known says that the source has had the whole list.
+	// Known says that the source has listed the kind.
 	Known bool `json:"known"`
 }
 
-// Translation is what this node translates: connections to Services, and what pods send to the world.
+// Translation is what this node translates: connections to Services, and packets from pods to external addresses.
 type Translation struct {
 	// Ports counts ports of Services, Frontends their addresses on this node.
 	Ports     int `json:"ports"`
 	Frontends int `json:"frontends"`
-	// Connections are those that are translated packet by packet, as they were when last looked at.
+	// Connections are the NAT entries, as of the last count.
 	Connections []ConnectionCount `json:"connections,omitempty"`
-	// Expired counts entries of both tables of connections that were removed since the agent started, Destroyed sockets that were
-	// connected to backends which are gone.
+	// Expired counts removed NAT and conntrack entries since the agent started, Destroyed destroyed sockets of
+	// removed backends.
 	Expired   uint64 `json:"expired"`
 	Destroyed uint64 `json:"destroyedSockets"`
 }
 
-// ConnectionCount counts connections that are alike.
+// ConnectionCount counts connections of one kind, protocol and state.
 type ConnectionCount struct {
-	// Kind is service, masquerade, direct (DSR) or plain (known, and not translated).
+	// Kind is service, masquerade, direct (DSR) or plain (tracked, and not translated).
 	Kind     string `json:"kind"`
 	Protocol string `json:"protocol"`
 	State    string `json:"state"`
 	Count    int    `json:"count"`
 }
 
-// Status is everything `beeline status` prints.
+// Status is the content of `beeline status`.
 type Status struct {
 	Version  string   `json:"version"`
 	Node     string   `json:"node"`
@@ -251,7 +250,7 @@ type Status struct {
 	Choices  []Choice `json:"choices"`
 	Cluster  Cluster  `json:"cluster"`
 	Uplink   *Uplink  `json:"uplink,omitempty"`
-	// Uplinks are all devices to the world, that to the other nodes first.
+	// Uplinks are all external devices, that to the other nodes first.
 	Uplinks     []Uplink     `json:"uplinks,omitempty"`
 	Translation Translation  `json:"translation"`
 	Policy      PolicyStatus `json:"policy"`
@@ -269,11 +268,11 @@ type Drop struct {
 	Program string `json:"program"`
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
-	// Meaning is one sentence on what the reason says and what to look at.
+	// Meaning is one sentence on the meaning of the reason and what to look at.
 	Meaning string `json:"meaning"`
 }
 
-// PodName names an endpoint to people: its pod, or else its container, or else its device.
+// PodName names an endpoint for people: its pod, or else its container, or else its device.
 func (e Endpoint) PodName() string {
 	switch {
 	case e.Pod.Name != "":

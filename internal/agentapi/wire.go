@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// maxAnswer bounds what the client reads of an answer, in bytes: a list of endpoints of a full node is
-// well below.
+// maxAnswer bounds the size of a response that the client reads, in bytes: a list of endpoints of a full node is well
+// below.
 const maxAnswer = 64 << 20
 
-// exchange sends one HTTP/1.0 request over a connection of its own and reads the answer. Version 1.0
-// because the server then neither chunks the body nor keeps the connection, which leaves nothing to
-// implement but a status line, headers and a counted body. net/http would do this too, at the price of
-// TLS and HTTP/2: 3.6 MB of binary and 0.4 ms for each start of the plugin, a third of its start.
+// exchange sends one HTTP/1.0 request over its own connection and reads the response. With version 1.0 the server
+// neither chunks the body nor keeps the connection, which leaves only a status line, headers and a counted body to
+// implement. net/http would do this too, but TLS and HTTP/2 cost 3.6 MB of binary and 0.4 ms at each start of the
+// plugin, a third of its start.
 func (c *Client) exchange(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
 	conn, err := c.send(ctx, method, path, body)
 	if err != nil {
@@ -34,10 +34,10 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte)
 	return status, answer, nil
 }
 
-// errNotHTTP is the one way an answer can be wrong without the connection having broken.
+// errNotHTTP is the error of an invalid response on an intact connection.
 var errNotHTTP = errors.New("answer is not HTTP")
 
-// readAnswer reads a whole answer.
+// readAnswer reads a whole response.
 func readAnswer(r io.Reader) (status int, body []byte, err error) {
 	in := bufio.NewReader(io.LimitReader(r, maxAnswer))
 	status, length, err := readHead(in)
@@ -48,7 +48,7 @@ func readAnswer(r io.Reader) (status int, body []byte, err error) {
 	return status, body, err
 }
 
-// readHead reads a status line and headers of which only Content-Length matters; without one, length is -1.
+// readHead reads a status line and headers, of which it uses only Content-Length; without one, length is -1.
 func readHead(in *bufio.Reader) (status, length int, err error) {
 	line, err := readLine(in)
 	if err != nil {
@@ -85,7 +85,7 @@ func readBody(in *bufio.Reader, length int) ([]byte, error) {
 	return body, err
 }
 
-// readLine gives a line without its end; one that is cut off is an error.
+// readLine gives a line without its end; a truncated one is an error.
 func readLine(in *bufio.Reader) (string, error) {
 	line, err := in.ReadString('\n')
 	return strings.TrimRight(line, "\r\n"), err

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// stream sends a request and hands every line of the answer to each, for as long as the agent goes on. An agent that stops ends
-// the connection, as one that is killed does: ErrNoAgent.
+// stream sends a request and passes every line of the response to each, until the agent ends the connection, by
+// stopping or when it is killed: ErrNoAgent.
 func stream[Line any](ctx context.Context, c *Client, path string, req any, each func(Line) error) error {
 	body, err := json.Marshal(req)
 	if err != nil {

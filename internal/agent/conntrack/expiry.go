@@ -1,4 +1,4 @@
-// Package conntrack removes expired entries from the conntrack and NAT tables, and entries of pods and backends that are gone.
+// Package conntrack removes expired conntrack and NAT entries, and entries of deleted pods and backends.
 package conntrack
 
 import (
@@ -15,22 +15,24 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 )
 
-// The time between two looks for expired entries: the least, while entries expire all the time, and the most.
+// Bounds of the interval of expiry: the shortest while entries expire all the time, and the longest.
 const (
 	expireOften  = 5 * time.Second
 	expireSeldom = 30 * time.Second
 )
 
-// Kernel is what Expiry changes.
+// Kernel are the operations of the datapath.
 type Kernel struct {
 	// Now is the datapath's clock.
 	Now func() (time.Duration, error)
-	// ExpireNAT and ExpireConntrack remove the entries that are expired now, and count them.
+	// ExpireNAT and ExpireConntrack remove expired entries and return their number.
 	ExpireNAT, ExpireConntrack func(now time.Duration) (int, error)
-	// ForgetBackends removes NAT entries of backends, and DestroySockets the sockets connected to those that served UDP.
+	// ForgetBackends removes NAT entries of backends, and DestroySockets the sockets connected to those that served
+	// UDP.
 	ForgetBackends func(all, udp []netip.AddrPort) (int, error)
 	DestroySockets func(udp []netip.AddrPort) (int, error)
-	// ForgetPods removes entries of pods with these addresses. Remembered gives the addresses in some ranges that have entries.
+	// ForgetPods removes the entries of addresses of pods. Remembered gives the addresses within ranges that have
+	// entries.
 	ForgetPods func([]netip.Addr) (int, error)
 	Remembered func([]netip.Prefix) ([]netip.Addr, error)
 }
@@ -41,12 +43,13 @@ type Expiry struct {
 	beat   *loop.Beat
 	kernel Kernel
 	wake   loop.Signal
-	// expired and expiredConntrack count removed entries of NAT and conntrack, failures failed attempts, destroyed sockets.
+	// expired and expiredConntrack count removed NAT and conntrack entries, failures failed attempts, destroyed
+	// sockets.
 	expired, expiredConntrack, failures, destroyed atomic.Uint64
 	left                                           leftPods
 
 	mu sync.Mutex
-	// gone are backends that serve no more: true for those that served UDP.
+	// gone are removed backends: true for those that served UDP.
 	gone map[netip.AddrPort]bool
 }
 
@@ -81,7 +84,7 @@ func (x *Expiry) Run(ctx context.Context) error {
 	return l.Run(ctx)
 }
 
-// BackendsGone hands over backends that serve no more, sorted, and those of them that served UDP. It does not block.
+// BackendsGone hands over removed backends, sorted, and those of them that served UDP. It does not block.
 func (x *Expiry) BackendsGone(all, udp []netip.AddrPort) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -95,7 +98,7 @@ func (x *Expiry) BackendsGone(all, udp []netip.AddrPort) {
 	x.wake.Set()
 }
 
-// takeGone gives the backends that have gone since the last call, and those of them that served UDP.
+// takeGone gives the backends removed since the last call, and those of them that served UDP.
 func (x *Expiry) takeGone() (all, udp []netip.AddrPort) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -126,7 +129,7 @@ func (x *Expiry) expire() (removed int) {
 	return removed
 }
 
-// nextExpiry adapts the time between two looks. Each reads whole tables, which is worth it while entries expire all the time.
+// nextExpiry adapts the interval. Each pass reads whole tables, which pays off while entries expire all the time.
 func nextExpiry(last time.Duration, removed int) time.Duration {
 	const worthwhile = 100 // entries
 	if removed >= worthwhile {
@@ -135,8 +138,8 @@ func nextExpiry(last time.Duration, removed int) time.Duration {
 	return min(2*last, expireSeldom)
 }
 
-// forgetBackends ends connections to backends that are gone. A UDP client is not told, and keeps its socket for hours; sockets are looked
-// for only where a backend served UDP.
+// forgetBackends ends connections to removed backends. A UDP client gets no notification, and keeps its socket for
+// hours. Sockets are searched only if a backend served UDP.
 func (x *Expiry) forgetBackends(gone, udp []netip.AddrPort) {
 	forgotten, err := x.kernel.ForgetBackends(gone, udp)
 	x.expired.Add(uint64(forgotten))

@@ -9,7 +9,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 )
 
-// However many go at once, all of them are forgotten.
+// However many backends are removed at once, all of them are forgotten.
 func TestNoGoneBackendIsLost(t *testing.T) {
 	x := New(Kernel{}, &loop.Beat{}, slog.New(slog.DiscardHandler))
 	for port := range uint16(500) {
@@ -24,11 +24,11 @@ func TestNoGoneBackendIsLost(t *testing.T) {
 		t.Errorf("%d are left of 500, %d of the 250 that served UDP", len(got), len(udp))
 	}
 	if got, udp := x.takeGone(); len(got)+len(udp) != 0 {
-		t.Errorf("%v are told of twice", got)
+		t.Errorf("%v are reported twice", got)
 	}
 }
 
-// Nobody looks for sockets of a backend that served TCP alone.
+// Sockets of a backend that served TCP only are not searched.
 func TestGoneBackendsOfTCPHaveNoSockets(t *testing.T) {
 	var forgotten, destroyed []netip.AddrPort
 	x := New(Kernel{

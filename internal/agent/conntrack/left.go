@@ -7,18 +7,19 @@ import (
 	"sync"
 )
 
-// leftPods are the addresses of pods that are gone and may still have entries.
+// leftPods are the addresses of deleted pods that may still have entries.
 type leftPods struct {
 	mu        sync.Mutex
 	addresses map[netip.Addr]bool
-	// purging is held while the tables are read, which takes as long as they are full.
+	// purging is held while the tables are read, which may take long.
 	purging sync.Mutex
-	// looked are the ranges that FindLeft has looked through. An earlier agent may have left entries of any other address.
+	// looked are the ranges that FindLeft has searched. Any other address may have entries of an earlier agent.
 	looked []netip.Prefix
 }
 
-// FindLeft looks once in each range for addresses with entries that no pod has: an earlier agent may have been killed before it removed
-// the entries of a pod that was gone. others are addresses of the node's ranges that are not Beeline's, present those of pods.
+// FindLeft searches each range once for addresses that have entries but no pod: an earlier agent may have been killed
+// before it removed the entries of a deleted pod. others are addresses in the ranges that are not Beeline's, present
+// those of pods.
 func (x *Expiry) FindLeft(ranges []netip.Prefix, others, present []netip.Addr) error {
 	l := &x.left
 	if !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return !slices.Contains(l.looked, p) }) {
@@ -37,7 +38,7 @@ func (x *Expiry) FindLeft(ranges []netip.Prefix, others, present []netip.Addr) e
 	return nil
 }
 
-// PodGone hands over the addresses of a pod that is gone. It does not block.
+// PodGone hands over the addresses of a deleted pod. It does not block.
 func (x *Expiry) PodGone(addresses []netip.Addr) {
 	l := &x.left
 	l.mu.Lock()
@@ -51,7 +52,8 @@ func (x *Expiry) PodGone(addresses []netip.Addr) {
 	x.wake.Set()
 }
 
-// purge removes the entries of all pods that are gone so far. Their addresses stay in left until the tables have nothing of them.
+// purge removes the entries of all deleted pods. Their addresses stay in left until the tables have no entries of
+// them.
 func (x *Expiry) purge() error {
 	l := &x.left
 	l.purging.Lock()
@@ -79,23 +81,23 @@ func (x *Expiry) purge() error {
 	return nil
 }
 
-// HasLeft says whether one of these addresses may still have entries of a pod that is gone.
+// HasLeft reports whether one of these addresses may still have entries of a deleted pod.
 func (x *Expiry) HasLeft(addresses []netip.Addr) bool {
 	x.left.mu.Lock()
 	defer x.left.mu.Unlock()
 	return slices.ContainsFunc(addresses, func(addr netip.Addr) bool { return x.left.addresses[addr] })
 }
 
-// forgetPods removes the entries of pods that are gone.
+// forgetPods removes the entries of deleted pods.
 func (x *Expiry) forgetPods() {
 	if err := x.purge(); err != nil {
 		x.failures.Add(1)
-		x.log.Error("entries of pods that are gone stay until their addresses are used again", "error", err)
+		x.log.Error("entries of deleted pods remain until their addresses are allocated again", "error", err)
 	}
 }
 
-// Clear makes sure that a new pod inherits no entries of one that had its addresses before. Mostly there are none by then. Calls of Clear
-// and FindLeft do not overlap.
+// Clear makes sure that a new pod inherits no entries of an earlier pod with its addresses. Usually there are none.
+// Calls of Clear and FindLeft do not overlap.
 func (x *Expiry) Clear(addresses []netip.Addr) error {
 	looked := x.left.looked
 	if unknown := slices.DeleteFunc(slices.Clone(addresses), func(addr netip.Addr) bool {

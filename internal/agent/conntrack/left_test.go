@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 )
 
-// A pod gets an address only once nothing is left of the pod that had it before. What went wrong is tried again.
+// A pod gets an address only after all entries of its former pod are removed. Failures are retried.
 func TestReusedAddressInheritsNothing(t *testing.T) {
 	var forgotten [][]netip.Addr
 	fails := errors.New("no memory")
@@ -23,10 +23,10 @@ func TestReusedAddressInheritsNothing(t *testing.T) {
 	one, two := netip.MustParseAddr("10.1.1.2"), netip.MustParseAddr("10.1.1.3")
 	x.PodGone([]netip.Addr{two, one})
 	if len(x.wake) != 1 {
-		t.Error("nobody is told of a pod that is gone")
+		t.Error("a deleted pod is not reported")
 	}
 	if err := x.Clear([]netip.Addr{netip.MustParseAddr("10.1.1.4")}); err != nil || len(forgotten) != 0 {
-		t.Errorf("an address that nobody had costs something: %v, %v", forgotten, err)
+		t.Errorf("an address without a former pod costs something: %v, %v", forgotten, err)
 	}
 	if err := x.Clear([]netip.Addr{one}); !errors.Is(err, fails) {
 		t.Errorf("a pod gets an address whose connections could not be removed: %v", err)
@@ -44,7 +44,8 @@ func TestReusedAddressInheritsNothing(t *testing.T) {
 	}
 }
 
-// What an earlier agent has left of pods that are gone is looked for once, before any pod gets an address; pods that are there keep what they have.
+// Entries that an earlier agent left of deleted pods are searched once, before any pod gets an address; existing pods
+// keep theirs.
 func TestLeftPodsAreFound(t *testing.T) {
 	here, gone, foreign := netip.MustParseAddr("10.1.1.2"), netip.MustParseAddr("10.1.1.3"), netip.MustParseAddr("10.1.1.4")
 	ranges, asked := prefixes("10.1.1.0/24"), 0
@@ -60,7 +61,7 @@ func TestLeftPodsAreFound(t *testing.T) {
 		t.Errorf("asked %d times without ranges: %v", asked, err)
 	}
 	if err := x.FindLeft(ranges, []netip.Addr{foreign}, []netip.Addr{here}); !errors.Is(err, fails) {
-		t.Errorf("pods may be added though it is not known what is left: %v", err)
+		t.Errorf("pods may be added before the search: %v", err)
 	}
 	fails = nil
 	for range 2 {
@@ -77,8 +78,8 @@ func TestLeftPodsAreFound(t *testing.T) {
 	}
 }
 
-// While nobody knows what an earlier agent has left, a pod gets an address whose own leftovers are removed, and none where they cannot be; the node
-// is looked over again, and from then on an address that nobody had costs nothing.
+// Until the search succeeds, a new pod's addresses are cleared one by one, and ADD fails where that fails. The search
+// is repeated, and from then on an address without a former pod costs nothing.
 func TestAddressesBeforeLeftPodsAreFound(t *testing.T) {
 	var forgotten [][]netip.Addr
 	unread, fails := errors.New("no memory"), errors.New("no memory either")
@@ -105,7 +106,7 @@ func TestAddressesBeforeLeftPodsAreFound(t *testing.T) {
 		t.Errorf("it is not looked again: %v", err)
 	}
 	if err := x.Clear([]netip.Addr{one}); err != nil || len(forgotten) != 2 {
-		t.Errorf("an address that nobody had costs something: %v, %v", err, forgotten)
+		t.Errorf("an address without a former pod costs something: %v, %v", err, forgotten)
 	}
 }
 

@@ -1,4 +1,5 @@
-// Package flow reads the events that the datapath reports about connections and drops, names them, and keeps the last ones for queries.
+// Package flow reads the events of connections and drops that the datapath reports, names them, and keeps the last
+// ones for queries.
 package flow
 
 import (
@@ -35,7 +36,7 @@ type Flows struct {
 	locals   Locals
 	names    *flow.Names
 	buffer   *flow.Log
-	open     *openSessions
+	open     *openConnections
 	// events counts events by kind, and sessions the first ones of each connection.
 	events   [len(kinds)]atomic.Uint64
 	sessions atomic.Uint64
@@ -48,7 +49,7 @@ type Flows struct {
 // kinds has an element for each kind.
 var kinds = [...]flow.Kind{flow.Opened, flow.Answered, flow.Closed, flow.Dropped, flow.Revoked}
 
-// New makes the Flows of a node whose conntrack table has so many entries.
+// New makes the Flows of a node with a conntrack capacity of conntrackMax.
 func New(config Config, node string, conntrackMax int, dp *datapath.Datapath, lost func() ([]flow.Loss, error), locals Locals, log *slog.Logger) *Flows {
 	return &Flows{
 		config: config, log: log, datapath: dp, locals: locals, lost: lost,
@@ -59,10 +60,10 @@ func New(config Config, node string, conntrackMax int, dp *datapath.Datapath, lo
 // Update hands over a snapshot, for names. It does not block.
 func (f *Flows) Update(s *cluster.Snapshot) { f.names.Deliver(s) }
 
-// UpdatePolicies hands over the names of policies. The caller does not change them any more.
+// UpdatePolicies sets the names of policies. The caller must not change them afterwards.
 func (f *Flows) UpdatePolicies(names map[policy.Policy]cluster.Key) { f.names.SetPolicies(names) }
 
-// record gives an event its names.
+// record adds names to an event.
 func (f *Flows) record(e flow.Event) flow.Record {
 	if int(e.Kind) < len(f.events) {
 		f.events[e.Kind].Add(1)
@@ -75,7 +76,7 @@ func (f *Flows) record(e flow.Event) flow.Record {
 
 // Run reads events until ctx ends. A failure ends nothing else.
 func (f *Flows) Run(ctx context.Context) error {
-	defer f.buffer.Close() // which ends the requests that follow it
+	defer f.buffer.Close() // ends the requests that follow it
 	for f.config.Flows != ModeOff && ctx.Err() == nil {
 		if err := f.read(ctx); err != nil {
 			f.unreadable.Add(1)
@@ -126,8 +127,8 @@ func (f *Flows) read(ctx context.Context) error {
 	return nil
 }
 
-// nameLocals updates the pods and addresses of this node, or leaves them as they were a moment ago: reading does not wait for a
-// reconciliation, since the datapath buffers little more than what comes meanwhile.
+// nameLocals updates the pods and addresses of this node, or keeps the recent ones: reading does not wait for a
+// reconciliation, because the datapath buffers little more than what comes meanwhile.
 func (f *Flows) nameLocals() {
 	if locals, addresses, ok := f.locals(); ok {
 		f.names.SetLocals(locals)
@@ -165,19 +166,19 @@ func (f *Flows) Expire(now time.Duration) (removed int, err error) {
 		if f.datapath.Events.Samples(s) {
 			open.seen(s, booted)
 		}
-	}, func(s conntrack.Entry) { f.sessionExpired(s, booted) })
-	if err == nil { // else not all may have been seen
+	}, func(s conntrack.Entry) { f.connectionExpired(s, booted) })
+	if err == nil { // else the pass may be incomplete
 		f.add(open.gone(time.Now()))
 	}
 	return removed, err
 }
 
-// sessionExpired reports a connection that timed out, unless the datapath reported its end.
-func (f *Flows) sessionExpired(s conntrack.Entry, booted time.Time) {
+// connectionExpired reports a connection that timed out, unless the datapath reported its end.
+func (f *Flows) connectionExpired(s conntrack.Entry, booted time.Time) {
 	if s.Reported || !f.datapath.Events.Samples(s) {
 		return
 	}
-	e := sessionEvent(s, booted)
+	e := endEvent(s, booted)
 	e.Time = time.Now()
 	f.add([]flow.Event{e})
 }

@@ -50,21 +50,22 @@ func quiet(opened time.Duration) conntrack.Entry {
 	}
 }
 
-// A session that has timed out is told of as closed, with names and totals, unless that has been told or was not asked for.
+// A connection that timed out is reported as closed, with names and totals, unless its end was reported or is not
+// requested.
 func TestSessionExpired(t *testing.T) {
-	told := quiet(1)
-	told.Reported = true
+	notified := quiet(1)
+	notified.Reported = true
 	for _, c := range []struct {
 		mode    Mode
 		session conntrack.Entry
 		want    int
 	}{
-		{ModePolicy, quiet(1), 1}, {ModeAll, quiet(1), 1}, {ModePolicy, told, 0},
+		{ModePolicy, quiet(1), 1}, {ModeAll, quiet(1), 1}, {ModePolicy, notified, 0},
 	} {
 		_, f := newFlows(c.mode)
 		f.nameLocals()
 		f.UpdatePolicies(map[policy.Policy]cluster.Key{5: {Namespace: "shop", Name: "dns"}})
-		f.sessionExpired(c.session, time.Time{})
+		f.connectionExpired(c.session, time.Time{})
 		records := f.buffer.Last(flow.Filter{}, 0)
 		if len(records) != c.want || f.events[flow.Closed].Load() != uint64(c.want) {
 			t.Errorf("--flows=%s: %d events, expected %d", c.mode, len(records), c.want)
@@ -80,7 +81,7 @@ func TestSessionExpired(t *testing.T) {
 	}
 }
 
-// Whoever reads events waits for nobody: with the agent's lock held, pods have the names of a moment ago.
+// Reading events never blocks: while the agent's lock is held, pods have their last known names.
 func TestNameLocalsDoesNotWait(t *testing.T) {
 	l, f := newFlows(ModeAll)
 	f.nameLocals()
@@ -88,30 +89,31 @@ func TestNameLocalsDoesNotWait(t *testing.T) {
 	l.pods = nil
 	f.nameLocals() // would never return
 	l.mu.Unlock()
-	f.sessionExpired(quiet(1), time.Time{})
+	f.connectionExpired(quiet(1), time.Time{})
 	if got := f.buffer.Last(flow.Filter{}, 0)[0].Flow(); got.Source.Name != "cart" {
 		t.Errorf("flow %+v", got)
 	}
 }
 
-// What this node has beside its Node's addresses is the node too: a pod that asks NodeLocal DNS talks with its own node.
+// An address of this node that its Node does not have belongs to the node, too: a pod that uses NodeLocal DNS talks
+// to its own node.
 func TestFlowsNameTheNodesAddresses(t *testing.T) {
 	l, f := newFlows(ModeAll)
 	l.addresses = []netip.Addr{netip.MustParseAddr("169.254.20.10")}
 	f.nameLocals()
 	asking := quiet(1)
 	asking.Destination = netip.MustParseAddrPort("169.254.20.10:53")
-	f.sessionExpired(asking, time.Time{})
+	f.connectionExpired(asking, time.Time{})
 	if got := f.buffer.Last(flow.Filter{}, 0)[0].Flow(); got.Destination.Kind != agentapi.FlowEndNode || got.Destination.Node != got.Source.Node {
 		t.Errorf("flow %+v", got)
 	}
 }
 
-// Who follows is told of what was lost since, and of nothing that was lost before.
+// A follower gets the losses since its start, and not earlier ones.
 func TestFollowLosses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, f := newFlows(ModeAll)
-		dropped, opened := flow.Loss{Kind: flow.Dropped, Why: "full", Meaning: "nobody read", Events: 7}, flow.Loss{Kind: flow.Opened, Why: "full", Meaning: "nobody read"}
+		dropped, opened := flow.Loss{Kind: flow.Dropped, Why: "full", Meaning: "not read in time", Events: 7}, flow.Loss{Kind: flow.Opened, Why: "full", Meaning: "not read in time"}
 		f.lost = func() ([]flow.Loss, error) { return []flow.Loss{dropped, opened}, nil }
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -138,8 +140,8 @@ func TestFollowLosses(t *testing.T) {
 			t.Errorf("the end: %v", err)
 		}
 		want := []agentapi.FlowLoss{
-			{Event: "dropped", Why: "full", Meaning: "nobody read", Events: 2},
-			{Event: "dropped", Why: "full", Meaning: "nobody read", Events: 3}, {Event: "opened", Why: "full", Meaning: "nobody read", Events: 1},
+			{Event: "dropped", Why: "full", Meaning: "not read in time", Events: 2},
+			{Event: "dropped", Why: "full", Meaning: "not read in time", Events: 3}, {Event: "opened", Why: "full", Meaning: "not read in time", Events: 1},
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("lost (-want +got):\n%s", diff)
@@ -153,14 +155,14 @@ func TestFollowLosses(t *testing.T) {
 
 func TestFollowFlows(t *testing.T) {
 	_, f := newFlows(ModeAll)
-	f.sessionExpired(quiet(1), time.Time{})
-	f.sessionExpired(quiet(2), time.Time{})
+	f.connectionExpired(quiet(1), time.Time{})
+	f.connectionExpired(quiet(2), time.Time{})
 	enough := errors.New("enough")
 	var got []agentapi.FlowLine
 	err := f.FollowFlows(t.Context(), agentapi.FlowFilter{Last: 1}, func(line agentapi.FlowLine) error {
 		got = append(got, line)
 		if len(got) == 1 {
-			f.sessionExpired(quiet(3), time.Time{}) // comes while somebody follows
+			f.connectionExpired(quiet(3), time.Time{}) // comes while a request follows
 			return nil
 		}
 		return enough

@@ -10,42 +10,42 @@ import (
 	"github.com/beeline-cni/beeline/internal/flow"
 )
 
-// openSessions are the connections whose beginning was reported and whose end was not: a full conntrack table evicts entries without an
-// event. They are learned from events, and from each look at the table, which also shows which are gone. Methods may be called from
-// several goroutines.
-type openSessions struct {
+// openConnections are the connections whose start was reported and whose end was not: a full conntrack table evicts
+// entries without an event. They are known from events, and from each pass over the table, which also shows which are
+// gone. Methods are safe for concurrent use.
+type openConnections struct {
 	mu       sync.Mutex
 	capacity int
-	all      map[sessionEnds]*openSession
-	// look counts the looks at the table.
+	all      map[connectionKey]*openConnection
+	// look counts the passes over the table.
 	look uint64
 	// untracked counts connections beyond capacity.
 	untracked atomic.Uint64
 }
 
-// sessionEnds are the key of a connection among those of the same time.
-type sessionEnds struct {
+// connectionKey identifies a connection among those of the same start time.
+type connectionKey struct {
 	source, destination netip.AddrPort
 	protocol            uint8
 }
 
-// openSession is what is known of one.
-type openSession struct {
-	// last is the event to report when it is gone.
+// openConnection is the state of one.
+type openConnection struct {
+	// last is the event to report at its end.
 	last flow.Event
-	// look is the last one that found it, or the next one after its event.
+	// look is the last pass that found it, or the next one after its event.
 	look  uint64
 	since time.Time
 }
 
-func newOpenSessions(capacity int) *openSessions {
-	return &openSessions{capacity: capacity, all: map[sessionEnds]*openSession{}}
+func newOpenSessions(capacity int) *openConnections {
+	return &openConnections{capacity: capacity, all: map[connectionKey]*openConnection{}}
 }
 
-// note learns from an event, and adds to it what is known of the connection. If the event is the first one of a connection that replaces
-// another one, note returns the event of the other one's end.
-func (o *openSessions) note(e *flow.Event) (replaced *flow.Event) {
-	at := sessionEnds{e.Source, e.Destination, e.Protocol}
+// note updates the state from an event, and completes the event. If it is the first event of a connection that
+// replaces another one, note returns the end event of the replaced one.
+func (o *openConnections) note(e *flow.Event) (replaced *flow.Event) {
+	at := connectionKey{e.Source, e.Destination, e.Protocol}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s := o.all[at]; s != nil && e.First && e.Opened.After(s.since) {
@@ -65,49 +65,49 @@ func (o *openSessions) note(e *flow.Event) (replaced *flow.Event) {
 	return replaced
 }
 
-// identify adds the identities to an event of the table, which has none.
-func (s *openSession) identify(e *flow.Event) {
+// identify adds the identities to an event from the table, which has none.
+func (s *openConnection) identify(e *flow.Event) {
 	if e.SourceIdentity == 0 && e.DestinationIdentity == 0 {
 		e.SourceIdentity, e.DestinationIdentity = s.last.SourceIdentity, s.last.DestinationIdentity
 	}
 }
 
-// end is the event of the end of one that is gone, with the totals of when it was last seen.
-func (s *openSession) end(now time.Time) *flow.Event {
+// end is the end event of an evicted connection, with the last totals.
+func (s *openConnection) end(now time.Time) *flow.Event {
 	e := s.last
 	e.Time, e.Kind, e.PushedOut, e.First = now, flow.Closed, true, false
 	e.Program, e.Device, e.TCPFlags = "", 0, 0
 	return &e
 }
 
-// begin begins a look at the table, and seen learns from an entry in it. An entry whose end was reported is not open.
-func (o *openSessions) begin() {
+// begin starts a pass over the table, and seen records an entry of it. An entry whose end was reported is not open.
+func (o *openConnections) begin() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.look++
 }
 
-func (o *openSessions) seen(s conntrack.Entry, booted time.Time) {
+func (o *openConnections) seen(s conntrack.Entry, booted time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s.Reported {
-		delete(o.all, sessionEnds{s.Source, s.Destination, s.Protocol})
+		delete(o.all, connectionKey{s.Source, s.Destination, s.Protocol})
 		return
 	}
-	o.learn(sessionEnds{s.Source, s.Destination, s.Protocol}, sessionEvent(s, booted), o.look)
+	o.learn(connectionKey{s.Source, s.Destination, s.Protocol}, endEvent(s, booted), o.look)
 }
 
 // learn needs the lock. An event that was read late has older totals.
-func (o *openSessions) learn(at sessionEnds, e flow.Event, look uint64) {
+func (o *openConnections) learn(at connectionKey, e flow.Event, look uint64) {
 	s := o.all[at]
 	if s == nil {
 		if len(o.all) >= o.capacity {
-			if e.First { // once for each
+			if e.First { // once for each connection
 				o.untracked.Add(1)
 			}
 			return
 		}
-		s = &openSession{since: time.Now()}
+		s = &openConnection{since: time.Now()}
 		o.all[at] = s
 	}
 	s.identify(&e)
@@ -118,8 +118,8 @@ func (o *openSessions) learn(at sessionEnds, e flow.Event, look uint64) {
 	s.look = max(s.look, look)
 }
 
-// gone ends a look that has seen the whole table. It forgets those that were not there and returns the events of their ends.
-func (o *openSessions) gone(now time.Time) (all []flow.Event) {
+// gone ends a pass over the whole table. It removes the connections that it did not see and returns their end events.
+func (o *openConnections) gone(now time.Time) (all []flow.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for at, s := range o.all {
@@ -133,15 +133,15 @@ func (o *openSessions) gone(now time.Time) (all []flow.Event) {
 }
 
 // losses counts connections whose end is not reported if they are evicted.
-func (o *openSessions) losses() flow.Loss {
+func (o *openConnections) losses() flow.Loss {
 	return flow.Loss{
 		Kind: flow.Closed, Why: "untracked", Events: o.untracked.Load(),
-		Meaning: "more connections than twice --conntrack-max began between two looks at the table: the end of those that were evicted is not reported",
+		Meaning: "more than twice --conntrack-max connections started between two passes over the table: the eviction of some is not reported",
 	}
 }
 
-// sessionEvent is the event of the end of a connection, without its time. booted is when the datapath's clock was 0.
-func sessionEvent(s conntrack.Entry, booted time.Time) flow.Event {
+// endEvent is the end event of a connection, without its time. booted is when the datapath's clock was 0.
+func endEvent(s conntrack.Entry, booted time.Time) flow.Event {
 	return flow.Event{
 		Kind: flow.Closed, Opened: booted.Add(s.Created), Protocol: s.Protocol, Source: s.Source, Destination: s.Destination,
 		Packets: s.Packets, Bytes: s.Bytes, Ingress: s.Ingress, Egress: s.Egress,

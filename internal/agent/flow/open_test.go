@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/flow"
 )
 
-// opened is the event that tells of the beginning of a session of quiet's ends, with the port.
+// opened is the first event of a connection with the ends of quiet, and the port.
 func opened(port uint16, at time.Time) flow.Event {
 	return flow.Event{
 		Time: at, Opened: at, First: true, Kind: flow.Opened, Protocol: 17, Source: netip.MustParseAddrPort("10.1.1.2:40000"), Destination: netip.AddrPortFrom(netip.MustParseAddr("10.1.2.2"), port),
@@ -20,8 +20,8 @@ func opened(port uint16, at time.Time) flow.Event {
 	}
 }
 
-// lookAt makes a look at a table that holds these sessions.
-func lookAt(o *openSessions, table ...conntrack.Entry) []flow.Event {
+// lookAt makes a pass over a table with these entries.
+func lookAt(o *openConnections, table ...conntrack.Entry) []flow.Event {
 	o.begin()
 	for _, s := range table {
 		o.seen(s, time.Time{})
@@ -36,23 +36,24 @@ func expectEnds(t *testing.T, what string, got []flow.Event, want ...flow.Event)
 	}
 }
 
-// ofOpened is the end of such a session that has been pushed out, with these counts.
+// ofOpened is the end event of such a connection after its eviction, with these counts.
 func ofOpened(port uint16, packets, bytes [2]uint64) flow.Event {
 	e := opened(port, time.Time{})
 	e.Kind, e.First, e.PushedOut, e.Program, e.Device, e.Packets, e.Bytes = flow.Closed, false, true, "", 0, packets, bytes
 	return e
 }
 
-// A session that is in the table no more without a word about its end has been pushed out, and is told of with what was last known.
+// A connection that is gone from the table without an end event was evicted, and is reported with its last known
+// state.
 func TestOpenSessionsGone(t *testing.T) {
 	o := newOpenSessions(10)
 	e := opened(53, time.Now())
 	o.note(&e)
-	expectEnds(t, "told after the look had begun", o.gone(time.Now()))
+	expectEnds(t, "reported during a pass", o.gone(time.Now()))
 	s := quiet(1)
 	expectEnds(t, "in the table", lookAt(o, s))
 	expectEnds(t, "gone", lookAt(o), ofOpened(53, s.Packets, s.Bytes))
-	expectEnds(t, "told once", lookAt(o))
+	expectEnds(t, "reported once", lookAt(o))
 
 	e = opened(54, time.Now())
 	o.note(&e)
@@ -60,7 +61,7 @@ func TestOpenSessionsGone(t *testing.T) {
 	expectEnds(t, "never found", lookAt(o), ofOpened(54, [2]uint64{1, 0}, [2]uint64{100, 0}))
 }
 
-// A session whose end was told by the datapath, or that was revoked, is not told of again, whoever hears first.
+// A connection whose end the datapath reported, or that was revoked, is not reported again, in whatever order.
 func TestOpenSessionsEnded(t *testing.T) {
 	o := newOpenSessions(10)
 	for _, kind := range []flow.Kind{flow.Closed, flow.Revoked} {
@@ -81,7 +82,8 @@ func TestOpenSessionsEnded(t *testing.T) {
 	expectEnds(t, "gone after that", lookAt(o))
 }
 
-// Where a session begins in the place of one that was pushed out, the end of that one comes first; an event that was only read late begins none.
+// Where a connection replaces an evicted one, the end of that one comes first; an event that was read late starts
+// none.
 func TestOpenSessionsReplaced(t *testing.T) {
 	o := newOpenSessions(10)
 	s := quiet(1)
@@ -92,14 +94,14 @@ func TestOpenSessionsReplaced(t *testing.T) {
 	}
 	replaced := o.note(&anew)
 	if replaced == nil {
-		t.Fatal("nothing is told")
+		t.Fatal("nothing is reported")
 	}
 	expectEnds(t, "replaced", []flow.Event{*replaced}, ofOpened(53, s.Packets, s.Bytes))
 	lookAt(o)
 	expectEnds(t, "the new one", lookAt(o), ofOpened(53, [2]uint64{1, 0}, [2]uint64{100, 0}))
 }
 
-// There is a bound to what is remembered, and what is beyond it is counted.
+// The number of tracked connections is bounded, and those beyond it are counted.
 func TestOpenSessionsRoom(t *testing.T) {
 	o := newOpenSessions(2)
 	for port := range uint16(5) {
@@ -113,7 +115,8 @@ func TestOpenSessionsRoom(t *testing.T) {
 	}
 }
 
-// A session that is told of once ends the one in whose place it began, and leaves nothing open itself, whether there is room or not.
+// A connection with a single event ends the one that it replaces, and leaves none open itself, whether or not the
+// bound is reached.
 func TestOpenSessionsToldOfOnce(t *testing.T) {
 	o := newOpenSessions(1)
 	s, first := quiet(1), opened(53, time.Now())
@@ -134,10 +137,10 @@ func TestOpenSessionsToldOfOnce(t *testing.T) {
 	}
 }
 
-// The end that the table tells has when the session was opened.
+// The end event from the table has the start time of the connection.
 func TestSessionEventSaysWhenItWasOpened(t *testing.T) {
 	booted := time.Now().Add(-time.Hour)
-	if e := sessionEvent(quiet(time.Minute), booted); !e.Opened.Equal(booted.Add(time.Minute)) {
+	if e := endEvent(quiet(time.Minute), booted); !e.Opened.Equal(booted.Add(time.Minute)) {
 		t.Errorf("opened at %s, booted at %s", e.Opened, booted)
 	}
 }

@@ -29,17 +29,17 @@ func (f *Flows) Flows(_ context.Context, which agentapi.FlowFilter) (*agentapi.F
 	return list, nil
 }
 
-// losses counts the events that are not reported, by kind and cause.
+// losses counts unreported events by kind and cause.
 func (f *Flows) losses() ([]flow.Loss, error) {
 	losses, err := f.lost()
 	return append(losses, f.open.losses()), err
 }
 
-// lostSince is what was lost between two results of losses; without an earlier one it is all.
+// lostSince is the difference of two results of losses; without an earlier one it is all.
 func lostSince(before, now []flow.Loss) (all []agentapi.FlowLoss) {
 	for i, l := range now {
 		if i < len(before) {
-			l.Events -= min(l.Events, before[i].Events) // both have all kinds and causes in one order
+			l.Events -= min(l.Events, before[i].Events) // both list all kinds and causes in the same order
 		}
 		if l.Events > 0 {
 			all = append(all, agentapi.FlowLoss{Event: l.Kind.String(), Why: l.Why, Meaning: l.Meaning, Events: l.Events})
@@ -93,10 +93,10 @@ func (f *Flows) FollowFlows(ctx context.Context, which agentapi.FlowFilter, each
 	}
 }
 
-// followedLosses is how often a request that follows gets losses.
+// followedLosses is the interval at which a following request reads losses.
 const followedLosses = time.Second
 
-// nextFor waits for records for so long; none by then is no error.
+// nextFor waits for records for a time; none is no error.
 func nextFor(ctx context.Context, follower *flow.Follower, wait time.Duration) (records []flow.Record, missed uint64, err error) {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -107,7 +107,7 @@ func nextFor(ctx context.Context, follower *flow.Follower, wait time.Duration) (
 	return records, missed, err
 }
 
-// followLosses reports what was lost since before, and returns the losses now.
+// followLosses reports the losses since before, and returns the current ones.
 func (f *Flows) followLosses(before []flow.Loss, each func(agentapi.FlowLine) error) ([]flow.Loss, error) {
 	now, err := f.losses()
 	if err != nil {

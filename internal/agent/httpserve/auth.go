@@ -129,8 +129,8 @@ func IsBeyondNode(address string) bool {
 	return host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
-// TLS makes a listener speak TLS with a self-signed certificate, made at each start: tokens are not sent in the clear, and nodes need no
-// certificates.
+// TLS makes a listener speak TLS with a self-signed certificate, made at each start: tokens are sent encrypted, and
+// nodes need no certificates.
 func TLS(l net.Listener, node string) (net.Listener, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

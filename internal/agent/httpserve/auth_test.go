@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// someAuthority allows by the token, and counts how often it is asked.
+// someAuthority allows by the token, and counts the reviews.
 type someAuthority struct {
 	asked int
 	down  error
@@ -28,14 +28,14 @@ func (a *someAuthority) Allowed(_ context.Context, token, path string) (user str
 	switch token {
 	case "prometheus":
 		return "prometheus", path == "/metrics", nil
-	case "somebody":
-		return "somebody", false, nil
+	case "guest":
+		return "guest", false, nil
 	}
 	return "", false, nil
 }
 
-// Only those read whom the API server allows; it is not asked for each scrape, nor as often as strangers like, and without it nobody reads whom
-// it has not allowed before.
+// Only users that the API server allows may read. It is not called for each scrape, nor as often as unknown clients
+// like. Without it only users that it allowed before may read.
 func TestDoorkeeper(t *testing.T) {
 	a := &someAuthority{}
 	now := time.Now()
@@ -61,7 +61,7 @@ func TestDoorkeeper(t *testing.T) {
 	}
 	for range 5 {
 		get("Bearer prometheus", http.StatusOK)
-		get("Bearer somebody", http.StatusForbidden)
+		get("Bearer guest", http.StatusForbidden)
 		get("Bearer forged", http.StatusUnauthorized)
 	}
 	if a.asked != 3 {
@@ -84,7 +84,7 @@ func TestDoorkeeper(t *testing.T) {
 	}
 }
 
-// Beyond the node tokens go by TLS only, and without an API server nobody can be allowed.
+// Beyond the node tokens need TLS, and without an API server no user is allowed.
 func TestMetricsBeyondTheNode(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1:9965": false, "[::1]:9965": false, "localhost:9965": false, "127.3.2.1:1": false,
@@ -108,7 +108,7 @@ func TestMetricsBeyondTheNode(t *testing.T) {
 	if r, err := http.Get("http://" + l.Addr().String()); err == nil {
 		r.Body.Close()
 		if r.StatusCode == http.StatusOK {
-			t.Error("answers in the clear")
+			t.Error("responds without TLS")
 		}
 	}
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // signed by itself, as a scraper knows

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// grace is how long requests under way may go on after the end of ctx.
+// grace is how long requests may continue after the end of ctx.
 const grace = 5 * time.Second
 
-// New makes a server that slow clients cannot keep busy. The longest request is the ADD of a pod.
+// New makes a server that slow clients cannot block. The longest request is the ADD of a pod.
 func New(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 30 * time.Second,
 	}
 }
 
-// Run runs a server until ctx ends and the requests under way are answered. It waits no longer than grace: what they use may be closed
-// once it has returned.
+// Run runs a server until ctx ends and current requests are complete. It waits at most for grace: afterwards the
+// caller may close what requests use.
 func Run(ctx context.Context, l net.Listener, h http.Handler) error {
 	s := New(h)
 	done := make(chan struct{})

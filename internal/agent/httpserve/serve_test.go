@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a request uses is closed when serve has returned, so serve must not return before the request is answered.
+// The caller closes what a request uses when Run has returned, so Run must not return before the request is complete.
 func TestServeWaitsForRequests(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestServeWaitsForRequests(t *testing.T) {
 	}
 	select {
 	case err := <-returned:
-		t.Errorf("serve has returned %v while a request was under way", err)
+		t.Errorf("Run returned %v during a request", err)
 		returned <- err
 	default:
 	}

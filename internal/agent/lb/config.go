@@ -1,4 +1,5 @@
-// Package lb brings Services and host ports into the datapath: from snapshots of the cluster, independently of reconciliations.
+// Package lb brings Services and host ports into the datapath: from snapshots of the cluster, independently of
+// reconciliations.
 package lb
 
 import (
@@ -24,8 +25,8 @@ const (
 	ModeEBPF Mode = "ebpf"
 	// ModeNone is nothing on this node.
 	ModeNone Mode = "none"
-	// ModeKubeProxy is kube-proxy, or rules like its own. Packets of connections that the kernel stack translates go through it in both
-	// directions, also with eBPF routing.
+	// ModeKubeProxy is kube-proxy, or rules like its own. Packets of connections that the kernel stack translates
+	// pass through it in both directions, also with eBPF routing.
 	ModeKubeProxy Mode = "kube-proxy"
 )
 
@@ -57,7 +58,8 @@ type Config struct {
 	Services Mode
 	// Cgroup is a directory of the cgroup2 file system: sockets of processes below it are resolved when they connect. "auto" is where it is mounted.
 	Cgroup string
-	// NodePortAddresses are the networks on whose addresses of this node NodePorts answer; none means the addresses that the Node has.
+	// NodePortAddresses are the networks of the node's addresses that serve NodePorts; none means the addresses of
+	// the Node object.
 	NodePortAddresses value.Prefixes
 	// NodePortMode and NodePortAcceleration say how external connections are forwarded.
 	NodePortMode         NodePortMode
@@ -66,11 +68,11 @@ type Config struct {
 	ExternalIPs value.Networks
 	// NATPorts are the ports that NAT allocates.
 	NATPorts value.PortRange
-	// MaglevTableSize is the size of each table of consistent hashing, a prime; 0 goes by the number of backends.
+	// MaglevTableSize is the size of each table of consistent hashing, a prime; 0 follows the number of backends.
 	MaglevTableSize value.TableSize
 	// Sizes are those of the tables.
 	Sizes Sizes
-	// HealthzAddress is where external load balancers check whether this node forwards; empty is nowhere.
+	// HealthzAddress is where external load balancers check whether this node forwards; empty means nowhere.
 	HealthzAddress string
 }
 
@@ -110,7 +112,7 @@ func (c Config) Validate() error {
 		fail("--nodeport-acceleration: %q is none of %s", c.NodePortAcceleration, value.Quoted(all))
 	}
 	if c.NATPorts.First < minNATPort || int(c.NATPorts.Last)-int(c.NATPorts.First)+1 < minNATPorts {
-		fail("--nat-ports: %s has to begin at %d or later and to have at least %d ports", c.NATPorts, minNATPort, minNATPorts)
+		fail("--nat-ports: %s must start at %d or later and have at least %d ports", c.NATPorts, minNATPort, minNATPorts)
 	}
 	if s := int(c.MaglevTableSize); s != 0 && (s > value.MaxTableSize || !service.ValidMaglevSize(s)) {
 		fail("--maglev-table-size: %d is not a prime of a useful size: each backend's steps would not reach every entry", s)

@@ -17,19 +17,19 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// healthServers serve the healthCheckNodePort of each Service that has one: an external load balancer finds there which nodes have
-// endpoints. Responses are those of kube-proxy.
+// healthServers serve the healthCheckNodePort of each Service that has one: external load balancers find the nodes
+// with endpoints there. Responses are those of kube-proxy.
 type healthServers struct {
-	// working says whether Services are in the datapath.
+	// working reports whether Services are in the datapath.
 	working func() bool
-	// everywhere listens at all addresses, as kube-proxy does without addresses for NodePorts.
+	// everywhere listens on all addresses, as kube-proxy does without NodePort addresses.
 	everywhere bool
 
 	mu      sync.Mutex
 	servers map[healthKey]*healthServer
 }
 
-// healthKey is where a server listens and for whom.
+// healthKey is the address and the Service of a server.
 type healthKey struct {
 	at      netip.AddrPort
 	service cluster.Key
@@ -44,7 +44,8 @@ func newHealthServers(working func() bool) *healthServers {
 	return &healthServers{working: working, servers: map[healthKey]*healthServer{}}
 }
 
-// sync makes the servers those of these Services on these addresses. An address in use is a problem, and tried again by the next call.
+// sync makes the servers those of these Services on these addresses. An address in use is a problem, and retried by
+// the next call.
 func (h *healthServers) sync(where []netip.Addr, all []service.Health) (problems []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,7 +100,7 @@ func (h *healthServers) start(key healthKey) error {
 	return nil
 }
 
-// healthAnswer is what kube-proxy writes.
+// healthAnswer is kube-proxy's response.
 type healthAnswer struct {
 	Service struct {
 		Namespace string `json:"namespace"`
@@ -129,15 +130,16 @@ func writeHealth(w http.ResponseWriter, status int, answer any) {
 	_ = encoder.Encode(answer) // the client may be gone
 }
 
-// proxyAnswer is what kube-proxy writes at its own address.
+// proxyAnswer is the response at kube-proxy's own address.
 type proxyAnswer struct {
 	LastUpdated  time.Time `json:"lastUpdated"`
 	CurrentTime  time.Time `json:"currentTime"`
 	NodeEligible *bool     `json:"nodeEligible,omitempty"`
 }
 
-// proxyHealth responds as kube-proxy does at :10256. External load balancers check there whether this node forwards (/healthz), and probes
-// whether it works (/livez): a node that is about to be removed works, and should get no new connections.
+// proxyHealth responds as kube-proxy does at :10256. External load balancers check there whether this node forwards
+// (/healthz), and probes whether it works (/livez). A node that is about to be removed works, but should get no new
+// connections.
 func proxyHealth(working, eligible func() bool, updated func() time.Time) http.Handler {
 	mux := http.NewServeMux()
 	answer := func(w http.ResponseWriter, good bool, eligible *bool) {
@@ -146,7 +148,7 @@ func proxyHealth(working, eligible func() bool, updated func() time.Time) http.H
 			writeHealth(w, http.StatusServiceUnavailable, a)
 			return
 		}
-		a.LastUpdated = a.CurrentTime // the table is right
+		a.LastUpdated = a.CurrentTime // the table is current
 		writeHealth(w, http.StatusOK, a)
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -157,8 +159,8 @@ func proxyHealth(working, eligible func() bool, updated func() time.Time) http.H
 	return mux
 }
 
-// ServeProxyHealth serves proxyHealth until ctx ends. An address in use, for example while kube-proxy still runs, is reported to problem
-// and tried again.
+// ServeProxyHealth serves proxyHealth until ctx ends. An address in use, for example while kube-proxy still runs, is
+// reported to problem and retried.
 func (s *Services) ServeProxyHealth(ctx context.Context, eligible func() bool, problem func(error)) error {
 	if s.config.HealthzAddress == "" {
 		<-ctx.Done()

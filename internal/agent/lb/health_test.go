@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// freePort gives a port of the loopback address that nobody listens at.
+// freePort gives a port of the loopback address without a listener.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.2:0")
@@ -34,7 +34,7 @@ func TestHealthCheckNodePort(t *testing.T) {
 	defer h.close()
 	web := cluster.Key{Namespace: "default", Name: "web"}
 	port := freePort(t)
-	// The address for servers is not told from a real one here, but for the loopback address, which nobody asks at.
+	// Real addresses cannot be used here; a loopback address stands for one, except 127.0.0.1, which is never served.
 	start := func(endpoints int) []string {
 		key := healthKey{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), port), web}
 		if h.servers[key] == nil {
@@ -61,8 +61,8 @@ func TestHealthCheckNodePort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var told healthAnswer
-		err = json.NewDecoder(response.Body).Decode(&told)
+		var n healthAnswer
+		err = json.NewDecoder(response.Body).Decode(&n)
 		response.Body.Close()
 		if err != nil {
 			t.Fatal(err)
@@ -70,15 +70,15 @@ func TestHealthCheckNodePort(t *testing.T) {
 		if weight := response.Header.Get("X-Load-Balancing-Endpoint-Weight"); response.StatusCode != c.status || weight != fmt.Sprint(c.endpoints) {
 			t.Errorf("%+v: status %d, weight %q", c, response.StatusCode, weight)
 		}
-		if told.Service.Namespace != "default" || told.Service.Name != "web" || told.LocalEndpoints != int64(c.endpoints) || told.ServiceProxyHealthy != c.working {
-			t.Errorf("%+v: told %+v", c, told)
+		if n.Service.Namespace != "default" || n.Service.Name != "web" || n.LocalEndpoints != int64(c.endpoints) || n.ServiceProxyHealthy != c.working {
+			t.Errorf("%+v: response %+v", c, n)
 		}
 	}
 	if problems := h.sync(nil, nil); problems != nil {
 		t.Error(problems)
 	}
 	if _, err := http.Get(fmt.Sprintf("http://127.0.0.2:%d/", port)); err == nil {
-		t.Error("a Service that is gone is still answered for")
+		t.Error("a deleted Service is still served")
 	}
 }
 
@@ -113,21 +113,21 @@ func TestProxyHealth(t *testing.T) {
 		for path, want := range map[string]int{"/healthz": c.healthz, "/livez": c.livez} {
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-			var told proxyAnswer
-			if err := json.NewDecoder(w.Body).Decode(&told); err != nil {
+			var n proxyAnswer
+			if err := json.NewDecoder(w.Body).Decode(&n); err != nil {
 				t.Fatal(err)
 			}
-			if w.Code != want || told.CurrentTime.IsZero() || (want == 200) != (told.LastUpdated == told.CurrentTime) {
-				t.Errorf("%s: %s answers %d, %+v; want %d", name, path, w.Code, told, want)
+			if w.Code != want || n.CurrentTime.IsZero() || (want == 200) != (n.LastUpdated == n.CurrentTime) {
+				t.Errorf("%s: %s answers %d, %+v; want %d", name, path, w.Code, n, want)
 			}
-			if (told.NodeEligible != nil) != (path == "/healthz") {
-				t.Errorf("%s: %s tells of the node: %v", name, path, told.NodeEligible)
+			if (n.NodeEligible != nil) != (path == "/healthz") {
+				t.Errorf("%s: %s reports the node: %v", name, path, n.NodeEligible)
 			}
 		}
 	}
 }
 
-// Without --nodeport-addresses load balancers may ask at any address, also of IPv4.
+// Without --nodeport-addresses load balancers may use any address, also of IPv4.
 func TestHealthCheckNodePortEverywhere(t *testing.T) {
 	h := newHealthServers(func() bool { return true })
 	h.everywhere = true

@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// HostPorts are the ports of this node that lead to its pods, older pods first.
+// HostPorts are the host ports of this node's pods, older pods first.
 func HostPorts(endpoints iter.Seq[agentapi.Endpoint]) []service.HostPort {
 	var mapped []agentapi.Endpoint
 	for e := range endpoints {
@@ -38,7 +38,7 @@ func HostPorts(endpoints iter.Seq[agentapi.Endpoint]) []service.HostPort {
 	return all
 }
 
-// PodKey names an endpoint among those who have ports: the pod, or outside Kubernetes the container.
+// PodKey identifies the owner of host ports: the pod, or outside Kubernetes the container.
 func PodKey(e agentapi.Endpoint) cluster.Key {
 	if e.Pod.Name != "" {
 		return cluster.Key{Namespace: e.Pod.Namespace, Name: e.Pod.Name}
@@ -55,12 +55,12 @@ func protocolOf(name string) cluster.Protocol {
 	return cluster.TCP
 }
 
-// CheckPorts fails with agentapi.CodePortTaken if another pod has a port that a new pod asks for.
+// CheckPorts fails with agentapi.CodePortTaken if another pod has a port that a new pod requests.
 func CheckPorts(node string, endpoints iter.Seq[agentapi.Endpoint], req agentapi.AddRequest) error {
 	asking := PodKey(agentapi.Endpoint{Attachment: req.Attachment, Pod: req.Pod})
 	for e := range endpoints {
 		if PodKey(e) == asking {
-			continue // the pod is made anew, and what was before is not gone yet
+			continue // the same pod, made anew before the old endpoint is removed
 		}
 		for _, has := range e.PortMappings {
 			for _, wants := range req.PortMappings {
@@ -73,7 +73,7 @@ func CheckPorts(node string, endpoints iter.Seq[agentapi.Endpoint], req agentapi
 	return nil
 }
 
-// overlap says whether two hostIPs have an address in common.
+// overlap reports whether two hostIPs have an address in common.
 func overlap(a, b netip.Addr) bool {
 	switch {
 	case !a.IsValid() || !b.IsValid() || a == b:
@@ -84,7 +84,8 @@ func overlap(a, b netip.Addr) bool {
 	return false
 }
 
-// OpenPorts makes a pass for the ports of a new pod, after UpdateHostPorts. Errors about ports of other pods and Services do not fail it.
+// OpenPorts makes a pass for the ports of a new pod, after UpdateHostPorts. Errors about ports of other pods and
+// Services do not fail it.
 func (s *Services) OpenPorts(e agentapi.Endpoint) error {
 	if err := s.Pass(); err != nil && !onlyOfOthers(err, PodKey(e)) {
 		return fmt.Errorf("open ports of pod %s: %w", e.PodName(), err)
@@ -92,7 +93,7 @@ func (s *Services) OpenPorts(e agentapi.Endpoint) error {
 	return nil
 }
 
-// onlyOfOthers says whether an error of the table is about ports of others than this pod.
+// onlyOfOthers reports whether an error of the table is about ports of others than this pod.
 func onlyOfOthers(err error, pod cluster.Key) bool {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !onlyOfOthers(err, pod) })

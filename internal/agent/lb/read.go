@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// List lists the ports of Services as the kernel has them, with their endpoints from the cluster.
+// List lists the ports of Services in the kernel, with their endpoints from the cluster.
 func (s *Services) List(which agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
 	ports, err := s.table.All()
 	if err != nil {
@@ -41,7 +41,7 @@ func matches(which agentapi.ServiceFilter, key cluster.Key) bool {
 	return (which.Namespace == "" || which.Namespace == key.Namespace) && (which.Name == "" || which.Name == key.Name)
 }
 
-// describer joins what the kernel and the cluster have of Services.
+// describer joins the state of Services in the kernel and in the cluster.
 type describer struct {
 	self       string
 	maglevSize int // 0: by the number of backends
@@ -84,7 +84,7 @@ func (d *describer) port(p lb.ServicePort) agentapi.ServicePort {
 		})
 	}
 	if isHostPort {
-		out.Port = "" // it has no name; the datapath's tells pods from Services
+		out.Port = "" // it has no name; the datapath's distinguishes pods from Services
 		for _, e := range p.Entries {
 			for _, at := range e.Internal.Addresses {
 				b := agentapi.Backend{Address: at, Ready: true, Serving: true, Local: true, Node: d.self, Zone: d.zones[d.self]}

@@ -18,53 +18,53 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// Table is the datapath's side of Services; datapath.Services is one. Each call tries again what could not be had before, and gives
-// all errors that still stand. What cannot be had of one port does not keep the others.
+// Table is the datapath's table of Services; datapath.Services is one. Each call retries what failed before, and
+// returns all errors that persist. An error of one port does not affect the others.
 type Table interface {
-	// Sync makes the table hold these ports and nothing else; Apply changes some.
+	// Sync makes the table hold exactly these ports; Apply changes some.
 	Sync(all []service.Port) (changed int, err error)
 	Apply(set []service.Port, removed []service.PortName) error
-	// Backends are those that the table has, also of an earlier agent.
+	// Backends are those in the table, also of an earlier agent.
 	Backends() ([]service.Backend, error)
-	// Sweep deletes what nothing refers to any more.
+	// Sweep deletes unreferenced entries.
 	Sweep(now time.Time) error
 	// All lists the ports of the table, for people.
 	All() ([]lb.ServicePort, error)
 }
 
-// sweepInterval is how often the table is swept, and what could not be done before is tried again.
+// sweepInterval is how often the table is swept, and failed changes are retried.
 const sweepInterval = 3 * time.Second
 
-// Services carries Services from snapshots into the datapath. That is a path of its own beside the reconciliation: a change has
-// to be in the kernel within milliseconds, whatever else the agent does, and ADD must not wait for ten thousand Services.
+// Services writes Services from snapshots to the datapath, independently of reconciliations: a change has to be in
+// the kernel within milliseconds, whatever else the agent does, and ADD must not wait for ten thousand Services.
 type Services struct {
 	config  Config
 	log     *slog.Logger
 	table   Table
 	metrics metrics
 	beat    *loop.Beat
-	// health is told how many endpoints of Services are on this node.
+	// health gets the number of local endpoints of Services.
 	health  func(where []netip.Addr, all []service.Health) (problems []string)
 	servers *healthServers
-	// gone is told of backends that serve no more, and of those of them that served UDP. It must not block.
+	// gone gets removed backends, and those of them that served UDP. It must not block.
 	gone func(all, udp []netip.AddrPort)
 	wake loop.Signal
 
 	inputs serviceInputs
-	// mu is held during a pass, of which there is one at a time, and guards what follows. A pass takes no other lock of the agent's.
+	// mu is held during a pass and guards the fields below. A pass takes no other lock of the agent.
 	mu         sync.Mutex
 	translator *service.Translator
-	// filled says that the table holds all that is known of all Services; synced that it has been made to hold nothing else since this agent
-	// has started.
+	// filled says that the table holds everything known of all Services; synced that it has held nothing else since
+	// this agent started.
 	filled, synced bool
-	// found says that left are the backends that an earlier agent has left, until synced.
+	// found says that left are the backends of an earlier agent, until synced.
 	found bool
 	left  []service.Backend
 	// backendLocal says that this node itself, not a pod, has been a backend of a Service.
 	backendLocal atomic.Bool
 	// own are the node's addresses in the last pass.
 	own []netip.Addr
-	// reconcile asks for a reconciliation, which depends on filled and on backendLocal. It must not block.
+	// reconcile requests a reconciliation, which depends on filled and on backendLocal. It must not block.
 	reconcile func()
 	// written is the snapshot of the last pass.
 	written *cluster.Snapshot
@@ -72,40 +72,40 @@ type Services struct {
 	frontends     map[service.PortName]int
 	frontendCount int
 
-	outcomeMu sync.Mutex // nobody who asks waits for a pass
+	outcomeMu sync.Mutex // readers do not wait for a pass
 	outcome   Outcome
 }
 
-// serviceInputs are the newest of what a pass depends on.
+// serviceInputs are the newest inputs of a pass.
 type serviceInputs struct {
 	mu       sync.Mutex
 	snapshot *cluster.Snapshot   // nil until the source has delivered one
-	node     *service.NodeConfig // nil until a reconciliation has found it out
-	// hostPorts are those of the pods here, older ones first.
+	node     *service.NodeConfig // nil until a reconciliation has found it
+	// hostPorts are those of the local pods, older ones first.
 	hostPorts []service.HostPort
 }
 
 // Outcome is the result of the last pass.
 type Outcome struct {
-	// Filled says that the table holds everything that is known of all Services. Synced says that it holds nothing else since this agent
-	// started.
+	// Filled says that the table holds everything known of all Services; Synced that it has held nothing else since
+	// this agent started.
 	Filled, Synced bool
 	// Failure is why the table could not be written.
 	Failure error
 	// Problems are those of Services and of pods' ports, HealthProblems those of the health servers.
 	Problems       []service.Problem
 	HealthProblems []string
-	// Ports and Frontends count what the table should hold.
+	// Ports and Frontends count the desired content of the table.
 	Ports, Frontends int
-	// Updated is when the table was last found or made right.
+	// Updated is when the table was last verified or updated.
 	Updated time.Time
 }
 
 // Hooks are what Services calls. None of them may block.
 type Hooks struct {
-	// BackendsGone gets backends that serve no more, sorted, and those of them that served UDP.
+	// BackendsGone gets removed backends, sorted, and those of them that served UDP.
 	BackendsGone func(all, udp []netip.AddrPort)
-	// Reconcile asks for a reconciliation: see Filled and BackendLocal.
+	// Reconcile requests a reconciliation: see Filled and BackendLocal.
 	Reconcile func()
 }
 
@@ -130,7 +130,7 @@ func newServices(table Table, log *slog.Logger) *Services {
 	}
 }
 
-// deliver, setNode and setHostPorts hand over what is new and return at once.
+// Update hands over a snapshot. It does not block.
 func (s *Services) Update(snapshot *cluster.Snapshot) {
 	s.take(func(in *serviceInputs) { in.snapshot = snapshot })
 }
@@ -156,20 +156,20 @@ func (s *Services) Status() Outcome {
 	return s.outcome
 }
 
-// run makes a pass whenever something is new, and sweeps, until ctx ends.
+// Run makes a pass after each change, and sweeps, until ctx ends.
 func (s *Services) Run(ctx context.Context) error {
 	if s.servers != nil {
 		defer s.servers.close()
 	}
 	l := loop.Loop{
 		Beat: s.beat, Wake: s.wake,
-		Work:  func() { _ = s.Pass() }, // what failed is in the outcome
+		Work:  func() { _ = s.Pass() }, // errors are in the outcome
 		Ticks: []*loop.Tick{{Every: sweepInterval, Do: s.sweep}},
 	}
 	return l.Run(ctx)
 }
 
-// sweep makes the pass that is still due, if one is, and lets the table clean up.
+// sweep makes the pass that is due, if any, and lets the table clean up.
 func (s *Services) sweep(now time.Time) {
 	if o := s.Status(); !o.Synced || len(o.HealthProblems) > 0 {
 		_ = s.Pass()
@@ -178,12 +178,12 @@ func (s *Services) sweep(now time.Time) {
 	defer s.mu.Unlock()
 	o := s.Status()
 	if err := s.table.Sweep(now); s.synced || o.Failure == nil {
-		o.Failure = err // else the pass still has to be made
+		o.Failure = err // else the pass is still due
 	}
 	s.conclude(o)
 }
 
-// pass makes the table hold what is known now, and gives what could not be written.
+// Pass makes the table hold the current inputs, and returns what failed.
 func (s *Services) Pass() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *Services) Pass() error {
 	complete := whole(snapshot)
 	s.findBackends()
 	if complete && !s.synced {
-		s.translator.AddBackends(s.left) // those that have ended meanwhile are gone
+		s.translator.AddBackends(s.left) // those that ended meanwhile are gone
 	}
 	s.translator.SetNode(*node)
 	changes := s.translator.Translate(snapshot, hostPorts)
@@ -222,7 +222,7 @@ func (s *Services) Pass() error {
 	s.count(changes)
 	ports := changes.Set
 	if !slices.Equal(s.own, node.HostPortAddresses) && !s.backendLocal.Load() {
-		ports = s.translator.Ports() // an old one may be at an address that is new
+		ports = s.translator.Ports() // an old one may have an address that is new
 	}
 	s.own = node.HostPortAddresses
 	if !s.backendLocal.Load() && hasBackendAt(ports, s.own) {
@@ -233,58 +233,58 @@ func (s *Services) Pass() error {
 	return err
 }
 
-// findBackends finds, before anything is written, what an earlier agent has left.
+// findBackends reads the backends of an earlier agent before anything is written.
 func (s *Services) findBackends() {
 	if s.found {
 		return
 	}
 	var err error
 	if s.left, err = s.table.Backends(); err != nil {
-		s.log.Warn("backends that have gone while no agent ran may stay unknown", "error", err)
-		return // as will writing
+		s.log.Warn("backends that were removed while no agent ran may stay unknown", "error", err)
+		return // writing will fail, too
 	}
 	s.found = true
 }
 
-// serviceKinds are what Services are translated from. Nodes only add where they are.
+// serviceKinds are the inputs of Services. Nodes only add locations.
 var serviceKinds = cluster.Kinds{cluster.KindService, cluster.KindEndpointSlice}
 
-// known tells whether a snapshot has lists of Services and of their endpoints.
+// known reports whether a snapshot has lists of Services and of their endpoints.
 func known(s *cluster.Snapshot) bool {
 	return !slices.ContainsFunc(serviceKinds, s.Unknown.Has)
 }
 
-// whole tells whether a snapshot has everything about Services: before, what the table holds of an earlier agent is not to be taken
-// for deleted.
+// whole reports whether a snapshot has everything about Services. Until then, the table's content from an earlier
+// agent must not be deleted.
 func whole(s *cluster.Snapshot) bool {
 	return known(s) && !slices.ContainsFunc(serviceKinds, s.Partial.Has)
 }
 
-// ofPorts tells whether an error is that of some ports, and not of the table itself.
+// ofPorts reports whether an error is about some ports, and not about the table itself.
 func ofPorts(err error) bool {
 	var ofPort *lb.PortError
 	return errors.As(err, &ofPort)
 }
 
-// write brings changes into the table: alone, or the first time with all there is.
+// write writes changes to the table: only the changes, or at first everything.
 func (s *Services) write(changes service.Changes, complete bool, begin time.Time) error {
 	if !complete || s.synced {
 		if len(changes.Set)+len(changes.Removed) == 0 {
-			return s.Status().Failure // which stands
+			return s.Status().Failure // which persists
 		}
 		return s.table.Apply(changes.Set, changes.Removed)
 	}
 	all := s.translator.Ports()
 	changed, err := s.table.Sync(all)
 	if err != nil && !ofPorts(err) {
-		return err // of the table itself: once more, after a while
+		return err // an error of the table itself: retried after a while
 	}
 	s.synced, s.left = true, nil
 	s.log.Info("Services in the datapath are those of the cluster", "ports", len(all), "changed", changed, "took", time.Since(begin))
 	return err
 }
 
-// hasBackendAt tells whether ports have a backend with one of these addresses.
+// hasBackendAt reports whether ports have a backend with one of these addresses.
 func hasBackendAt(ports []service.Port, own []netip.Addr) bool {
 	at := func(b netip.AddrPort) bool { return slices.Contains(own, b.Addr()) }
 	return slices.ContainsFunc(ports, func(p service.Port) bool {
@@ -294,7 +294,7 @@ func hasBackendAt(ports []service.Port, own []netip.Addr) bool {
 	})
 }
 
-// count keeps count of what is wanted in the table.
+// count counts the desired content of the table.
 func (s *Services) count(changes service.Changes) {
 	for _, name := range changes.Removed {
 		s.frontendCount -= s.frontends[name]
@@ -306,7 +306,7 @@ func (s *Services) count(changes service.Changes) {
 	}
 }
 
-// conclude tells what has come of a pass or a sweep to those who ask, and what is new of it to the log.
+// conclude publishes the outcome of a pass or a sweep, and logs what is new.
 func (s *Services) conclude(now Outcome) {
 	before := s.Status()
 	now.Filled, now.Synced, now.Updated = s.filled, s.synced, before.Updated
@@ -331,14 +331,14 @@ func (o Outcome) All() []string {
 	return slices.Concat(all, Texts(o.Problems), o.HealthProblems)
 }
 
-// Working tells whether Services are in the datapath, as those ask who send connections of the world here. That there is no room for
-// another one is no reason to keep them from those that are there.
+// Working reports whether Services are in the datapath, for load balancers that send external connections here. A
+// full table is no reason to withdraw the node: existing Services work.
 func (s *Services) Working() bool { return s.Status().Filled }
 
-// Filled says that the table holds everything that is known of all Services.
+// Filled reports whether the table holds everything known of all Services.
 func (s *Services) Filled() bool { return s.Status().Filled }
 
-// BackendLocal says that this node itself, not a pod, has been a backend of a Service.
+// BackendLocal reports whether this node itself, not a pod, has been a backend of a Service.
 func (s *Services) BackendLocal() bool { return s.backendLocal.Load() }
 
 // Texts are the texts of problems.

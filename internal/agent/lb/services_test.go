@@ -15,16 +15,16 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// fakeTable holds ports as the datapath does, by name.
+// fakeTable holds ports by name, like the datapath.
 type fakeTable struct {
 	ports         map[service.PortName]service.Port
 	syncs, sweeps int
-	// fail is what writing gives; what is written is there all the same, unless broken.
+	// fail is the error of a write; the ports are written nevertheless, unless broken.
 	fail   error
 	broken bool
 	// backends are those of an earlier agent.
 	backends []service.Backend
-	// writing, if it is not nil, is told when something is about to be written, which waits until it can be told once more.
+	// writing, if it is not nil, is sent to before a write, which waits until it is sent to once more.
 	writing chan struct{}
 }
 
@@ -71,7 +71,7 @@ func (f *fakeTable) names() (all []string) {
 	return all
 }
 
-// left is a port that an earlier agent has left in the table.
+// left is a port that an earlier agent left in the table.
 var left = service.PortName{Service: cluster.Key{Namespace: "default", Name: "left"}, Number: 80, Protocol: cluster.TCP}
 
 func newFake() (*fakeTable, *Services) {
@@ -97,7 +97,7 @@ func expectPorts(t *testing.T, step string, table *fakeTable, want string) {
 	}
 }
 
-// Nothing is removed that an earlier agent has left until the whole is known, and what is new is there at once.
+// Ports of an earlier agent are not removed before all Services are synced; new ones are written at once.
 func TestServicesKeepWhatIsNotKnown(t *testing.T) {
 	table, s := newFake()
 	pass := func() {
@@ -122,8 +122,8 @@ func TestServicesKeepWhatIsNotKnown(t *testing.T) {
 	if s.Filled() || s.Working() {
 		t.Errorf("Services without endpoints count as known: filled %t, working %t", s.Filled(), s.Working())
 	}
-	told := 0
-	s.reconcile = func() { told++ }
+	requests := 0
+	s.reconcile = func() { requests++ }
 	partial := webSnapshot("web")
 	partial.Partial = cluster.Kinds{cluster.KindEndpointSlice}
 	s.Update(partial)
@@ -132,8 +132,8 @@ func TestServicesKeepWhatIsNotKnown(t *testing.T) {
 	if s.Status().Synced || table.syncs > 0 {
 		t.Errorf("counts as synced after %d syncs", table.syncs)
 	}
-	if !s.Working() || told != 1 {
-		t.Errorf("what is known is in the table: working %t, told %d times", s.Working(), told)
+	if !s.Working() || requests != 1 {
+		t.Errorf("what is known is in the table: working %t, requests %d times", s.Working(), requests)
 	}
 	withoutANode := webSnapshot("web")
 	withoutANode.Incomplete, withoutANode.Partial = true, cluster.Kinds{cluster.KindNode}
@@ -155,9 +155,10 @@ func TestServicesKeepWhatIsNotKnown(t *testing.T) {
 	}
 }
 
-// What cannot be written is a problem until it is; a broken table is written anew.
-// Whatever a pass writes, and for however long: what an ADD or a DEL tells, and what is asked about Services, waits for nothing. Only what a pod's own
-// ports are needs a pass.
+// A failed write is a problem until it succeeds; a broken table is written anew.
+//
+// ADD, DEL and queries about Services do not wait for a pass, whatever it writes and for however long. Only a pod's
+// own host ports need a pass.
 func TestAddWaitsForNoServices(t *testing.T) {
 	table, s := newFake()
 	s.UpdateNode(service.NodeConfig{})
@@ -165,12 +166,12 @@ func TestAddWaitsForNoServices(t *testing.T) {
 	s.Update(webSnapshot("web"))
 	passed := make(chan error, 1)
 	go func() { passed <- s.Pass() }()
-	<-table.writing // it is under way, and stays so
+	<-table.writing // it is in progress, and stays so
 	s.UpdateHostPorts([]service.HostPort{{Pod: cluster.Key{Name: "pod"}, Protocol: cluster.TCP, Number: 80}})
 	s.UpdateNode(service.NodeConfig{})
 	s.Update(webSnapshot("web", "other"))
 	if o := s.Status(); o.Filled {
-		t.Error("what is being written is said to be there")
+		t.Error("an unfinished write counts as done")
 	}
 	select {
 	case err := <-passed:
@@ -207,7 +208,7 @@ func TestServicesTryAgain(t *testing.T) {
 	_ = s.Pass()
 	s.sweep(time.Now())
 	if len(s.Status().All()) != 1 {
-		t.Errorf("problems are %q while it is still refused", s.Status().All())
+		t.Errorf("problems are %q while it is still rejected", s.Status().All())
 	}
 	table.fail = nil
 	s.sweep(time.Now())
@@ -216,7 +217,7 @@ func TestServicesTryAgain(t *testing.T) {
 	}
 }
 
-// That the node itself is a backend has to be known where its answers leave.
+// A node that is a backend itself has to be known where its replies leave.
 func TestServicesFindTheNodeAmongBackends(t *testing.T) {
 	_, s := newFake()
 	asked := 0
@@ -238,7 +239,7 @@ func TestServicesFindTheNodeAmongBackends(t *testing.T) {
 	}
 }
 
-// A node may come to an address that is a backend already.
+// A node may get an address that is a backend already.
 func TestServicesFindTheNodeAtANewAddress(t *testing.T) {
 	_, s := newFake()
 	with := webSnapshot("web")
@@ -255,7 +256,7 @@ func TestServicesFindTheNodeAtANewAddress(t *testing.T) {
 	}
 }
 
-// The table is swept also while something is in trouble.
+// The table is swept also while there are problems.
 func TestServicesSweepInTrouble(t *testing.T) {
 	table, s := newFake()
 	s.health = func([]netip.Addr, []service.Health) []string { return []string{"port is taken"} }
@@ -269,7 +270,7 @@ func TestServicesSweepInTrouble(t *testing.T) {
 	}
 }
 
-// Backends that are gone are told of, and once.
+// Removed backends are reported once.
 func TestServicesTellOfGoneBackends(t *testing.T) {
 	_, s := newFake()
 	var gone []netip.AddrPort
@@ -287,11 +288,11 @@ func TestServicesTellOfGoneBackends(t *testing.T) {
 		}
 	}
 	if len(gone) != 1 || gone[0] != netip.MustParseAddrPort("10.1.1.2:8080") {
-		t.Errorf("told of %v", gone)
+		t.Errorf("reported are %v", gone)
 	}
 }
 
-// What an earlier agent has left and the cluster does not have any more is gone too, once the whole is known.
+// Backends that an earlier agent left and the cluster does not have are removed once all is synced.
 func TestServicesTellOfBackendsGoneMeanwhile(t *testing.T) {
 	table, s := newFake()
 	at := netip.MustParseAddrPort("10.1.1.9:53")
@@ -303,19 +304,19 @@ func TestServicesTellOfBackendsGoneMeanwhile(t *testing.T) {
 	partial.Partial = cluster.Kinds{cluster.KindEndpointSlice}
 	for _, step := range []struct {
 		snapshot *cluster.Snapshot
-		told     int
+		gone     int
 	}{{&cluster.Snapshot{Unknown: cluster.AllKinds}, 0}, {partial, 0}, {webSnapshot("web"), 1}, {webSnapshot("web"), 1}} {
 		s.Update(step.snapshot)
 		if err := s.Pass(); err != nil {
 			t.Fatal(err)
 		}
 		table.backends = nil // written over
-		if len(gone) != step.told {
-			t.Fatalf("told of %v", gone)
+		if len(gone) != step.gone {
+			t.Fatalf("reported are %v", gone)
 		}
 	}
 	if gone[0] != at {
-		t.Errorf("told of %v", gone)
+		t.Errorf("reported are %v", gone)
 	}
 }
 
@@ -353,7 +354,7 @@ func TestHostPortConflicts(t *testing.T) {
 	}
 }
 
-// Of two sandboxes of one pod the later one comes last, which then has the port.
+// Of two sandboxes of one pod the later one comes last, and has the port.
 func TestHostPortsOfEndpoints(t *testing.T) {
 	mapping := []agentapi.PortMapping{{HostPort: 53, ContainerPort: 5353, Protocol: "UDP", HostIP: addr("192.0.2.1")}}
 	pod := agentapi.PodRef{Namespace: "default", Name: "dns"}
@@ -371,7 +372,7 @@ func TestHostPortsOfEndpoints(t *testing.T) {
 	}
 }
 
-// An error of the table about other Services does not refuse a pod its port.
+// An error of the table about other Services does not fail a pod's host ports.
 func TestOnlyOfOthers(t *testing.T) {
 	pod := cluster.Key{Namespace: "default", Name: "a"}
 	of := func(name string) error {
@@ -387,7 +388,7 @@ func TestOnlyOfOthers(t *testing.T) {
 		"of both":                     {errors.Join(of("b"), errors.New("no such map")), false},
 		"of the Service of that name": {&lb.PortError{Port: service.PortName{Service: pod, Port: "http"}}, true},
 		"of more others":              {errors.Join(of("b"), &lb.MorePortsError{Ports: []service.PortName{{Service: pod}}}), true},
-		"of the pod, not told":        {errors.Join(of("b"), &lb.MorePortsError{Ports: []service.PortName{{Service: pod, Port: "hostPort"}}}), false},
+		"of the pod, not reported":    {errors.Join(of("b"), &lb.MorePortsError{Ports: []service.PortName{{Service: pod, Port: "hostPort"}}}), false},
 		"of nested others":            {errors.Join(nil, errors.Join(of("b"))), true},
 	} {
 		if got := onlyOfOthers(c.err, pod); got != c.want {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// StuckAfter is how long a round may take before its loop counts as stuck: far longer than the largest cluster needs, and shorter than
-// pods wait to be added.
+// StuckAfter is how long a round may take before its loop counts as stuck: far longer than the largest cluster needs,
+// and shorter than pods wait to be added.
 const StuckAfter = 2 * time.Minute
 
-// Beats are the heartbeats of all loops. A loop that waits for a lock is at work.
+// Beats are the heartbeats of all loops. A loop that waits for a lock is in a round.
 type Beats struct {
 	mu    sync.Mutex
 	loops []*Beat
@@ -21,7 +21,7 @@ type Beats struct {
 // Beat is the heartbeat of one loop. The zero Beat works and is reported nowhere.
 type Beat struct {
 	name string
-	// since is when the current round began; nil between rounds. It is a Time for its monotonic clock.
+	// since is when the current round started; nil between rounds. It is a Time for its monotonic clock.
 	since atomic.Pointer[time.Time]
 }
 
@@ -49,7 +49,7 @@ func (b *Beats) Stuck(now time.Time) error {
 	var all []string
 	for _, beat := range b.loops {
 		if since := beat.since.Load(); since != nil && now.Sub(*since) > StuckAfter {
-			all = append(all, fmt.Sprintf("%s has been at one piece of work since %s", beat.name, since.UTC().Format(time.RFC3339)))
+			all = append(all, fmt.Sprintf("%s has not completed a round since %s", beat.name, since.UTC().Format(time.RFC3339)))
 		}
 	}
 	if len(all) == 0 {

@@ -6,7 +6,8 @@ import (
 	"unsafe"
 )
 
-// afterStep is a time of this process, as it is when somebody has set the clock meanwhile: what the wall says is another, what goes on is not.
+// afterStep is a time of this process after the system clock was set: wall-clock time has changed, monotonic time has
+// not.
 func afterStep(t *testing.T, now time.Time, by time.Duration) time.Time {
 	t.Helper()
 	const wall, ext, seconds = 0, 1, 30 // the fields of time.Time: seconds since 1885 begin at that bit of the first, and the second is monotonic
@@ -19,7 +20,7 @@ func afterStep(t *testing.T, now time.Time, by time.Duration) time.Time {
 	return now
 }
 
-// A clock that is set makes no loop stuck, and hides none that is.
+// Setting the clock makes no loop stuck, and hides none that is.
 func TestClockStepsAreNoHeartbeats(t *testing.T) {
 	var beats Beats
 	beat := beats.Add("a loop")
@@ -29,7 +30,7 @@ func TestClockStepsAreNoHeartbeats(t *testing.T) {
 				t.Errorf("a step of %s: %v", step, err)
 			}
 			if err := beats.Stuck(afterStep(t, time.Now().Add(StuckAfter+time.Second), step)); err == nil {
-				t.Errorf("a step of %s hides a loop that is stuck", step)
+				t.Errorf("a step of %s hides a stuck loop", step)
 			}
 		})
 	}

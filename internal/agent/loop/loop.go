@@ -1,4 +1,4 @@
-// Package loop is the one way in which parts of the agent repeat their work: soon after a change, again after a failure, and at intervals.
+// Package loop repeats the work of the agent's parts: soon after a change, again after a failure, and at intervals.
 package loop
 
 import (
@@ -6,31 +6,31 @@ import (
 	"time"
 )
 
-// Signal asks a loop for a round. Several requests before the round are one.
+// Signal requests a round of a loop. Several requests before the round coalesce.
 type Signal chan struct{}
 
-// NewSignal makes a Signal that nobody has set.
+// NewSignal makes a Signal that is not set.
 func NewSignal() Signal { return make(Signal, 1) }
 
-// Set asks for a round. It does not block.
+// Set requests a round. It does not block.
 func (s Signal) Set() {
 	select {
 	case s <- struct{}{}:
-	default: // the round that is due sees the change
+	default: // the pending round sees the change
 	}
 }
 
 // Loop does one kind of work, one round at a time. Everything but Wake and Events is used by Run only.
 type Loop struct {
 	Beat *Beat
-	// Wake asks for Work.
+	// Wake requests Work.
 	Wake Signal
 	Work func()
-	// Events are rounds of their own, done in order.
+	// Events are executed in order, each as a round.
 	Events <-chan func()
 	// Ticks do work at their times.
 	Ticks []*Tick
-	// Pause is the time until the next round may begin, after each round: changes are collected meanwhile. Nil is no pause.
+	// Pause is the time until the next round may begin, after each round: changes coalesce meanwhile. Nil means none.
 	Pause func() time.Duration
 }
 
@@ -51,14 +51,14 @@ func (t *Tick) In(wait time.Duration) {
 	}
 }
 
-// Within sets the next time unless it is earlier already.
+// Within sets the next time unless an earlier one is set.
 func (t *Tick) Within(wait time.Duration) {
 	if at := time.Now().Add(wait); t.due.IsZero() || at.Before(t.due) {
 		t.due = at
 	}
 }
 
-// Run runs the loop until ctx ends. It returns nil, so that it can be a part of an agent whose parts end together.
+// Run runs the loop until ctx ends. It returns nil, so that it fits into an errgroup.
 func (l *Loop) Run(ctx context.Context) error {
 	for _, t := range l.Ticks {
 		if t.Every > 0 && t.due.IsZero() {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Requests before a round are one; requests during a round or its pause are the next one.
+// Requests before a round coalesce; requests during a round or its pause are the next round.
 func TestWakeIsCoalesced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rounds := 0
@@ -57,7 +57,7 @@ func TestTicks(t *testing.T) {
 	})
 }
 
-// Events are done in order, each in a round of its own.
+// Events are executed in order, each in a round of its own.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events := make(chan func())

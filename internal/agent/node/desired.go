@@ -1,5 +1,5 @@
-// Package node computes the desired state of a node's network: a pure function of what the cluster and the kernel say. It touches nothing;
-// package agent applies the result.
+// Package node computes the desired state of a node's network: a pure function of the state of the cluster and the
+// kernel. Package agent applies the result.
 package node
 
 import (
@@ -23,12 +23,12 @@ type Facts struct {
 	// LB is the configuration of Services.
 	LB       lb.Config
 	Snapshot *cluster.Snapshot
-	// Recovered is how many of the snapshot's nodes are from the datapath and not from the cluster: see Recover. Unknown says that this
-	// node is one of them.
+	// Recovered is how many of the snapshot's nodes are from the datapath and not from the cluster: see Recover.
+	// Unknown says that this node is one of them.
 	Recovered int
 	Unknown   bool
-	// Uplink leads to the other nodes; nil when no device was found. Uplinks are the other uplinks, NoUplinks the requested ones that do
-	// not exist.
+	// Uplink leads to the other nodes; nil if no device was found. Uplinks are the other uplinks, NoUplinks the
+	// requested ones that do not exist.
 	Uplink    *netdev.Uplink
 	Uplinks   []netdev.Uplink
 	NoUplinks []string
@@ -36,38 +36,38 @@ type Facts struct {
 	Local []netip.Addr
 	// Routes are those of the kernel, read once.
 	Routes route.Table
-	// Neighbours are the link-layer addresses that the kernel knows on the uplink.
+	// Neighbours are the kernel's neighbour entries on the uplink.
 	Neighbours map[netip.Addr]net.HardwareAddr
-	// Held are the InternalIP addresses of this node that a device has, in their order.
+	// Held are the InternalIP addresses of this node that a device has, in order.
 	Held      []netip.Addr
 	Tunnel    Tunnel
 	Endpoints []agentapi.Endpoint
-	// Claims say which Nodes claim addresses of this node: see OwnFirst.
+	// Claims name the Nodes with addresses of this node: see OwnFirst.
 	Claims []string
 	// APIServer are the addresses at which this agent reaches the API server.
 	APIServer []netip.AddrPort
-	// NoIPv6 says that the kernel has no IPv6 at all.
+	// NoIPv6 says that the kernel has no IPv6.
 	NoIPv6 bool
 }
 
-// Desired is what the kernel should hold.
+// Desired is the desired state of the kernel.
 type Desired struct {
-	// MTU of pods in bytes; 0 without an uplink to take it from.
+	// MTU of pods in bytes; 0 without an uplink.
 	MTU       int
 	PodCIDRs  []netip.Prefix
 	Endpoints map[netip.Addr]fwd.Endpoint
 	Routes    map[netip.Prefix]fwd.Route
-	// KernelRoutes are those of the kernel stack: to its pods, to other nodes' pods, and unreachable ones for addresses of its own ranges
-	// that no pod has.
+	// KernelRoutes are those of the kernel stack: to local pods, to pods of other nodes, and unreachable ones for
+	// addresses of the node's ranges without a pod.
 	KernelRoutes []route.Route
-	// Tunnel is that of the facts. TunnelRules asks for the rules of packets from pods to tunnelled nodes. TunnelSources are this node's
-	// ends of tunnels.
+	// Tunnel is that of the facts. TunnelRules requests the routing rules for packets from pods to tunnelled nodes.
+	// TunnelSources are this node's tunnel endpoints.
 	Tunnel        Tunnel
 	TunnelRules   bool
 	TunnelSources []netip.Addr
 	// Uplinks are the uplinks by their index.
 	Uplinks map[int]fwd.Uplink
-	// Services is what the translation of Services depends on of this node.
+	// Services is the configuration of this node for Services.
 	Services service.NodeConfig
 	// Neighbours are addresses of nodes that the kernel keeps resolved on the uplink.
 	Neighbours []netip.Addr
@@ -75,7 +75,7 @@ type Desired struct {
 	Masquerade bool
 	// Nodes are the other nodes, for status.
 	Nodes []agentapi.RemoteNode
-	// Problems say in a sentence each what does not work; Pods are those of them that concern one pod.
+	// Problems are sentences on what does not work; Pods are those that concern one pod.
 	Problems []string
 	Pods     []PodProblem
 }
@@ -86,10 +86,10 @@ type PodProblem struct {
 	Text string
 }
 
-// UsualRoutes is how many routes a node mostly has: to its address and to its pods.
+// UsualRoutes is how many routes a node usually has: to its address and to its pods.
 const UsualRoutes = 2
 
-// desire computes the desired state.
+// Desire computes the desired state.
 func Desire(f Facts) Desired {
 	d := Desired{
 		MTU:       f.Config.MTU,
@@ -98,7 +98,7 @@ func Desire(f Facts) Desired {
 		Tunnel:    f.Tunnel,
 
 		TunnelSources: f.tunnelSources(),
-		Uplinks:       f.worldUplinks(),
+		Uplinks:       f.externalUplinks(),
 		Services:      f.serviceNode(),
 	}
 	d.Problems = append(d.Problems, f.Claims...)
@@ -106,11 +106,11 @@ func Desire(f Facts) Desired {
 		d.Problem("--uplink %s: no such device, or it is down", name)
 	}
 	if f.Uplink == nil {
-		d.Problem("there is no uplink%s: pods reach this node and each other only", uplinkAsked(f.Config.Uplink))
-	} else if room := f.podRoom(); d.MTU == 0 {
+		d.Problem("there is no uplink%s: pods only reach this node and each other", uplinkAsked(f.Config.Uplink))
+	} else if room := f.podMTUMax(); d.MTU == 0 {
 		d.MTU = room
 	} else if d.MTU > room {
-		d.Problem("--mtu %d is more than the uplink %s carries, %d: pods find out by path MTU discovery", d.MTU, f.Uplink.Name, room)
+		d.Problem("--mtu %d is more than the uplink %s carries, %d: pods depend on path MTU discovery", d.MTU, f.Uplink.Name, room)
 	}
 	own, known := f.Snapshot.Node(f.Config.NodeName)
 	if !known || f.Unknown {
@@ -151,7 +151,7 @@ func Desire(f Facts) Desired {
 	return d
 }
 
-// withoutIPv6 gives the pod ranges that a kernel without IPv6 can serve.
+// withoutIPv6 gives the pod ranges that a kernel without IPv6 supports.
 func (d *Desired) withoutIPv6(own cluster.Node) []netip.Prefix {
 	var ranges []netip.Prefix
 	for _, p := range own.PodCIDRs {
@@ -164,7 +164,7 @@ func (d *Desired) withoutIPv6(own cluster.Node) []netip.Prefix {
 	return ranges
 }
 
-// uplinkAsked names the device that was asked for, where one was.
+// uplinkAsked names the requested device, if any.
 func uplinkAsked(name string) string {
 	if name == "" || name == "auto" {
 		return ""
@@ -189,18 +189,18 @@ func (d *Desired) addEndpoint(e agentapi.Endpoint, own cluster.Node, uplink *net
 		d.Endpoints[a] = EndpointEntry(e)
 		d.KernelRoutes = append(d.KernelRoutes, EndpointRoute(e, a, own, uplink))
 		if isStray(a, own.PodCIDRs) {
-			d.Routes[HostPrefix(a)] = fwd.Route{Kind: fwd.RouteLocal} // instead of its former range's
+			d.Routes[HostPrefix(a)] = fwd.Route{Kind: fwd.RouteLocal} // instead of that of its former range
 			d.PodProblem(e.Pod, "pod %s has address %s, which is not in this node's ranges %v any more: make the pod anew", e.PodName(), a, own.PodCIDRs)
 		}
 	}
 }
 
-// isStray tells an address that is in none of the ranges; without ranges no address is one.
+// isStray reports whether an address is outside of all ranges; without ranges it is false.
 func isStray(a netip.Addr, ranges []netip.Prefix) bool {
 	return len(ranges) > 0 && !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// addNode adds the routes to another node and its pods. Each family has a way of its own.
+// addNode adds the routes to another node and its pods. Each family has its own path.
 func (d *Desired) addNode(n cluster.Node, own cluster.Node, f Facts) {
 	node := agentapi.RemoteNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs}
 	for _, ipv4 := range []bool{true, false} {
@@ -245,7 +245,7 @@ func (f Facts) hop(n cluster.Node, ipv4 bool) (hop netip.Addr, ok bool) {
 	return netip.Addr{}, false
 }
 
-// addDirect adds the routes over the uplink's link to what a node has of the family of hop.
+// addDirect adds the routes over the uplink's link to a node's addresses of the family of hop.
 func (d *Desired) addDirect(n cluster.Node, hop netip.Addr, f Facts) {
 	for _, a := range n.Addresses {
 		switch {
@@ -264,13 +264,13 @@ func (d *Desired) addDirect(n cluster.Node, hop netip.Addr, f Facts) {
 		d.Routes[p] = remoteRoute(hop, f)
 		route := route.Route{Prefix: p, Via: hop, Device: f.Uplink.Index}
 		if f.Config.MTU != 0 {
-			route.MTU = f.pathMTU() // or else the route follows its device
+			route.MTU = f.pathMTU() // otherwise the route follows its device
 		}
 		d.KernelRoutes = append(d.KernelRoutes, route)
 	}
 }
 
-// addRouted leaves what a node has of one family to the routes that the host's stack has anyway.
+// addRouted leaves a node's addresses of one family to the existing routes of the kernel stack.
 func (d *Desired) addRouted(n cluster.Node, ipv4 bool) {
 	for _, a := range n.Addresses {
 		if a.Is4() == ipv4 {
@@ -284,8 +284,8 @@ func (d *Desired) addRouted(n cluster.Node, ipv4 bool) {
 	}
 }
 
-// pathMTU is the largest packet to another node, in bytes. Pods may have a larger MTU, if so asked: larger
-// packets are then answered by the node, where the uplink's link would lose them without a word.
+// pathMTU is the largest packet to another node, in bytes. Pods may be configured with a larger MTU: the node then
+// answers larger packets with ICMP errors, where the uplink's link would drop them silently.
 func (f Facts) pathMTU() int {
 	if f.Config.MTU == 0 {
 		return f.Uplink.MTU
@@ -304,7 +304,7 @@ func remoteRoute(hop netip.Addr, f Facts) fwd.Route {
 	}
 }
 
-// EndpointEntry is what the datapath needs to know of a pod's device.
+// EndpointEntry is the datapath's entry of a pod's device.
 func EndpointEntry(e agentapi.Endpoint) fwd.Endpoint {
 	if e.Namespace > fwd.NamespaceMax {
 		e.Namespace = 0
@@ -315,14 +315,14 @@ func EndpointEntry(e agentapi.Endpoint) fwd.Endpoint {
 	}
 }
 
-// EndpointRoute is the host stack's route to one address of a pod. The node's own traffic to the pod takes
-// the node's address as its source, so that the pod's replies find back.
+// EndpointRoute is the kernel stack's route to an address of a pod. The node's own traffic to the pod has the node's
+// address as its source, so that replies find back.
 func EndpointRoute(e agentapi.Endpoint, a netip.Addr, own cluster.Node, uplink *netdev.Uplink) route.Route {
 	return route.Route{Prefix: HostPrefix(a), Device: e.HostIfIndex, Source: ownSource(own, a.Is4(), uplink)}
 }
 
-// ownSource is the address by which the cluster knows this node, for what the node itself sends; the zero Addr
-// where the uplink has none of that family.
+// ownSource is the address by which the cluster knows this node, as the source of the node's own traffic; the zero
+// Addr if the uplink has none of that family.
 func ownSource(own cluster.Node, ipv4 bool, uplink *netdev.Uplink) netip.Addr {
 	for _, s := range own.Addresses {
 		if s.Is4() == ipv4 && uplink != nil && holds(*uplink, s) {
@@ -342,7 +342,7 @@ func holds(u netdev.Uplink, a netip.Addr) bool {
 	return slices.ContainsFunc(u.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
 }
 
-// macOf gives the zero MAC for what is not an Ethernet address.
+// macOf gives the zero MAC for an address that is not Ethernet.
 func macOf(h net.HardwareAddr) (m fwd.MAC) {
 	if len(h) == len(m) {
 		copy(m[:], h)
@@ -350,7 +350,7 @@ func macOf(h net.HardwareAddr) (m fwd.MAC) {
 	return m
 }
 
-// ParseMAC reads an address that Add has checked.
+// ParseMAC parses an address that Add has validated.
 func ParseMAC(s string) fwd.MAC {
 	h, err := net.ParseMAC(s)
 	if err != nil {

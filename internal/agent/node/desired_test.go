@@ -114,7 +114,7 @@ func TestDesireChanges(t *testing.T) {
 		change func(*Facts)
 		check  func(t *testing.T, d Desired)
 	}{
-		"an MTU that was asked for wins over the uplink's": {
+		"a configured MTU overrides the uplink's": {
 			func(f *Facts) { f.Config.MTU = 1400 },
 			func(t *testing.T, d Desired) {
 				if r := d.Routes[netip.MustParsePrefix("10.1.2.0/24")]; d.MTU != 1400 || r.MTU != 1400 {

@@ -10,10 +10,10 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
-// NamedForeign is how many routes and devices of others a problem names; the rest it counts.
+// NamedForeign is how many foreign routes and devices a problem names; it counts the rest.
 const NamedForeign = 4
 
-// RangesOf are the prefixes of table main that routes are about, without single addresses that lie in them.
+// RangesOf are the prefixes of the routes in table main, without single addresses within them.
 func RangesOf(routes []route.Route) (all []netip.Prefix) {
 	for _, r := range routes {
 		if r.Table == 0 && !r.Prefix.IsSingleIP() {
@@ -23,8 +23,8 @@ func RangesOf(routes []route.Route) (all []netip.Prefix) {
 	return all
 }
 
-// ForeignProblem says what routes of others in the ranges of pods do, and how to be rid of them; empty without any. A device that the node
-// needs itself is not to be deleted for it.
+// ForeignProblem says what foreign routes in pod ranges do, and how to remove them; empty if there are none. It never
+// proposes to delete a device that the node needs.
 func ForeignProblem(routes []route.Foreign, uplinks []netdev.Uplink) string {
 	if len(routes) == 0 {
 		return ""
@@ -41,8 +41,8 @@ func ForeignProblem(routes []route.Foreign, uplinks []netdev.Uplink) string {
 			remove = append(remove, how)
 		}
 	}
-	return fmt.Sprintf("routes of another network are in the ranges of pods (%s): what the node itself sends there, and pods that go through its stack, goes that way. "+
-		"Make anew the pods that this network still has here; then remove what it has left (%s), or restart the node", some(names, ", "), some(remove, "; "))
+	return fmt.Sprintf("routes of another network are in the ranges of pods (%s): packets there from the node itself and through the kernel stack follow these routes. "+
+		"Recreate the pods of that network; then remove its leftovers (%s), or restart the node", some(names, ", "), some(remove, "; "))
 }
 
 // some names the first few.

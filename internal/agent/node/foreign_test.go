@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
-// A problem names a few of many routes, and how to be rid of each kind.
+// A problem names a few of many routes, and how to remove each kind.
 func TestForeignProblem(t *testing.T) {
 	if text := ForeignProblem(nil, nil); text != "" {
 		t.Errorf("without any: %s", text)

@@ -8,7 +8,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// OwnFirst settles what this node knows best: the addresses that it has are its own, whatever another Node claims and whoever has won them.
+// OwnFirst resolves conflicts that the node itself can decide: addresses that its devices have are its own, whatever
+// another Node has.
 func OwnFirst(s *cluster.Snapshot, self string, local []netip.Addr) (_ *cluster.Snapshot, problems []string) {
 	nodes, copied := s.Nodes, false
 	change := func(i int) *cluster.Node {
@@ -29,11 +30,11 @@ func OwnFirst(s *cluster.Snapshot, self string, local []netip.Addr) (_ *cluster.
 					own.Addresses = append(own.Addresses, a)
 				}
 			}
-			problems = append(problems, fmt.Sprintf("other Nodes claim addresses of this node, %v, and others believe them: see their problems", n.Lost))
+			problems = append(problems, fmt.Sprintf("other Nodes have addresses of this node, %v, and other nodes accept them: see the problems there", n.Lost))
 		case n.Name != self && slices.ContainsFunc(n.Addresses, isLocal):
 			other := change(i)
 			other.Addresses = slices.DeleteFunc(slices.Clone(n.Addresses), isLocal)
-			problems = append(problems, fmt.Sprintf("Node %s claims addresses of this node, of %v: it gets nothing that is for them", n.Name, n.Addresses))
+			problems = append(problems, fmt.Sprintf("Node %s claims addresses of this node, of %v: it gets no traffic for them", n.Name, n.Addresses))
 		}
 	}
 	if !copied {

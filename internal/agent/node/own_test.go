@@ -8,7 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// What a node's own devices have is its own, whatever Nodes say.
+// Addresses of a node's own devices are its own, whatever Nodes say.
 func TestOwnAddressesAreOwn(t *testing.T) {
 	ip := netip.MustParseAddr
 	s := &cluster.Snapshot{Nodes: []cluster.Node{
@@ -23,6 +23,6 @@ func TestOwnAddressesAreOwn(t *testing.T) {
 		t.Errorf("the snapshot was changed: %+v", s.Nodes)
 	}
 	if same, problems := OwnFirst(s, "c", nil); same != s || problems != nil {
-		t.Error("nothing is claimed, and something is changed")
+		t.Error("a snapshot without conflicts is changed")
 	}
 }

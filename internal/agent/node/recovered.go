@@ -9,12 +9,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 )
 
-// Recover adds to a snapshot what it does not tell but the datapath's table of routes does: an agent that
-// starts while a manifest is broken, or while their directory is not mounted, must not cut off what an earlier
-// one has connected. The table knows no names: other nodes get their address for one. added says how many
-// nodes are not from the snapshot.
+// Recover adds nodes from the datapath's routes that a snapshot does not have. An agent that starts while a manifest
+// is invalid, or while the directory is not mounted, must not disconnect nodes of an earlier agent. The routes have
+// no names: other nodes are named by their address. added is the number of added nodes.
 func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]fwd.Route) (_ *cluster.Snapshot, added int) {
-	_, selfTold := s.Node(self)
+	_, selfListed := s.Node(self)
 	nodes := map[string]*cluster.Node{}
 	node := func(name string) *cluster.Node {
 		if nodes[name] == nil {
@@ -23,13 +22,13 @@ func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]fwd.Route)
 		return nodes[name]
 	}
 	for prefix, route := range found {
-		if told(s, prefix) {
+		if listed(s, prefix) {
 			continue
 		}
 		address := prefix.Addr()
 		switch {
 		case route.Kind == fwd.RouteLocal:
-			if !selfTold && !prefix.IsSingleIP() { // else its range has changed, or this is a pod left from the one before
+			if !selfListed && !prefix.IsSingleIP() { // else its range has changed, or this is a leftover pod of it
 				own := node(self)
 				own.PodCIDRs = append(own.PodCIDRs, prefix)
 			}
@@ -51,8 +50,8 @@ func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]fwd.Route)
 			} else if !slices.Contains(n.Addresses, address) {
 				n.Addresses = append(n.Addresses, address)
 			}
-		case prefix.IsSingleIP() && !selfTold:
-			own := node(self) // its own address; or that of a node off the link, which no device here holds
+		case prefix.IsSingleIP() && !selfListed:
+			own := node(self) // its own address; or that of a node off the link, which no local device has
 			own.Addresses = append(own.Addresses, address)
 		case prefix.IsSingleIP():
 			node(address.String()).Addresses = []netip.Addr{address}
@@ -71,8 +70,8 @@ func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]fwd.Route)
 	return &cluster.Snapshot{Nodes: all, Incomplete: s.Incomplete}, len(nodes)
 }
 
-// told tells whether the snapshot says whose a prefix is, or has given a part of it to somebody.
-func told(s *cluster.Snapshot, prefix netip.Prefix) bool {
+// listed reports whether the snapshot has the owner of a prefix, or of a part of it.
+func listed(s *cluster.Snapshot, prefix netip.Prefix) bool {
 	return slices.ContainsFunc(s.Nodes, func(n cluster.Node) bool {
 		return slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return HostPrefix(a) == prefix }) ||
 			slices.ContainsFunc(n.PodCIDRs, prefix.Overlaps)

@@ -10,24 +10,24 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// without gives the Facts of twoNodes as an agent has them that starts while the manifests of these nodes are
-// broken and the table of routes still holds what its predecessor wrote.
+// without gives the facts of twoNodes for an agent that starts while the manifests of these nodes are invalid and the
+// table of routes is that of an earlier agent.
 func without(names ...string) Facts {
 	f := twoNodes()
 	found := Desire(f).Routes
-	told := &cluster.Snapshot{Incomplete: true}
+	snapshot := &cluster.Snapshot{Incomplete: true}
 	for _, n := range f.Snapshot.Nodes {
 		if !strings.Contains(strings.Join(names, " "), n.Name) {
-			told.Nodes = append(told.Nodes, n)
+			snapshot.Nodes = append(snapshot.Nodes, n)
 		}
 	}
-	_, known := told.Node(f.Config.NodeName)
-	f.Snapshot, f.Recovered = Recover(told, f.Config.NodeName, found)
+	_, known := snapshot.Node(f.Config.NodeName)
+	f.Snapshot, f.Recovered = Recover(snapshot, f.Config.NodeName, found)
 	f.Unknown = !known
 	return f
 }
 
-// Whatever the manifests do not tell when the agent starts, the kernel keeps what it has.
+// Whatever the manifests lack when the agent starts, the kernel keeps its state.
 func TestMissingObjectsCutNothingOff(t *testing.T) {
 	whole := Desire(twoNodes())
 	for _, missing := range [][]string{{"b"}, {"a"}, {"a", "b"}} {
@@ -52,7 +52,7 @@ func TestMissingObjectsCutNothingOff(t *testing.T) {
 	}
 }
 
-// What the cluster tells wins over what the table holds.
+// The cluster takes precedence over the table.
 func TestWithFoundYieldsToTheCluster(t *testing.T) {
 	f := twoNodes()
 	found := Desire(f).Routes
@@ -74,7 +74,7 @@ func TestFreshNodeFindsNothing(t *testing.T) {
 	if added != 0 || len(got.Nodes) != 0 || !got.Incomplete {
 		t.Errorf("%d nodes in %+v", added, got)
 	}
-	if !told(&cluster.Snapshot{Nodes: []cluster.Node{{PodCIDRs: prefixes("10.1.0.0/16")}}}, netip.MustParsePrefix("10.1.2.0/24")) {
-		t.Error("a range that somebody else was given a part of counts as not told")
+	if !listed(&cluster.Snapshot{Nodes: []cluster.Node{{PodCIDRs: prefixes("10.1.0.0/16")}}}, netip.MustParsePrefix("10.1.2.0/24")) {
+		t.Error("a range of which another node has a part is not listed")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// serviceNode is what the translation of Services has to know of this node.
+// serviceNode is the configuration of this node for Services.
 func (f Facts) serviceNode() service.NodeConfig {
 	return service.NodeConfig{
 		Name:              f.Config.NodeName,
@@ -24,13 +24,13 @@ func (f Facts) serviceNode() service.NodeConfig {
 	}
 }
 
-// hostPortAddresses are this node's addresses but for link-local ones: those are given to what serves the node itself, such as a cache of names
-// or the cloud's metadata, and are not for pods to take.
+// hostPortAddresses are this node's addresses except link-local ones, which serve the node itself, such as a DNS
+// cache or the cloud's metadata, and are not for pods.
 func (f Facts) hostPortAddresses() []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(f.Local), netip.Addr.IsLinkLocalUnicast)
 }
 
-// strays are the addresses of pods here that are in no pod range of this node.
+// strays are the addresses of local pods outside of the node's pod ranges.
 func (f Facts) strays() (all []netip.Addr) {
 	own, _ := f.Snapshot.Node(f.Config.NodeName)
 	for _, e := range f.Endpoints {
@@ -44,7 +44,8 @@ func (f Facts) strays() (all []netip.Addr) {
 	return all
 }
 
-// nodePortAddresses are this node's addresses in the networks asked for, or else those that the Node has and the node holds.
+// nodePortAddresses are this node's addresses in the configured networks, or else those of the Node object that a
+// device has.
 func (f Facts) nodePortAddresses() (all []netip.Addr) {
 	own, _ := f.Snapshot.Node(f.Config.NodeName)
 	for _, a := range f.Local {
@@ -57,8 +58,8 @@ func (f Facts) nodePortAddresses() (all []netip.Addr) {
 	return all
 }
 
-// worldUplinks are the devices to the world as the datapath has to know them.
-func (f Facts) worldUplinks() map[int]fwd.Uplink {
+// externalUplinks are the external devices in the form of the datapath.
+func (f Facts) externalUplinks() map[int]fwd.Uplink {
 	all := map[int]fwd.Uplink{}
 	for _, u := range f.AllUplinks() {
 		all[u.Index] = fwd.Uplink{
@@ -69,7 +70,7 @@ func (f Facts) worldUplinks() map[int]fwd.Uplink {
 	return all
 }
 
-// AllUplinks are all devices to the world, the one to the other nodes first.
+// AllUplinks are all external devices, the one to the other nodes first.
 func (f Facts) AllUplinks() []netdev.Uplink {
 	if f.Uplink == nil {
 		return nil
@@ -77,8 +78,9 @@ func (f Facts) AllUplinks() []netdev.Uplink {
 	return append([]netdev.Uplink{*f.Uplink}, f.Uplinks...)
 }
 
-// masqueradeAddress is what leaves a device instead of a pod's address: an address by which the cluster knows this node, if the device
-// has one, else its own first one, else any by which the cluster knows the node; the zero Addr where there is none of the family.
+// masqueradeAddress replaces a pod's address in packets that leave by a device: an address by which the cluster knows
+// this node, if the device has one, else the device's first, else any by which the cluster knows the node; the zero
+// Addr if there is none of the family.
 func (f Facts) masqueradeAddress(u netdev.Uplink, ipv4 bool) netip.Addr {
 	family := func(a netip.Addr) bool { return a.Is4() == ipv4 }
 	for _, a := range f.Held {

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// A pod that goes through the stack does so with each of its addresses, whatever the reason, and no other pod does.
+// A pod that passes the kernel stack does so with each of its addresses, whatever the reason, and no other pod does.
 func TestDesireThroughStack(t *testing.T) {
 	f := twoNodes()
 	other := f.Endpoints[0]

@@ -13,32 +13,33 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
-// Other nodes come and go, in a large cluster all the time. What is there for the others stays, so their routes are written at once, and nothing is read:
-// a reconciliation, which goes over all nodes, follows when it is due.
+// In a large cluster nodes change all the time. Routes of the other nodes do not depend on each other, so those of
+// changed nodes are written at once and without reading; a reconciliation of all nodes follows when it is due.
 
-// nodesAtOnce is how many nodes may change for that.
+// nodesAtOnce is how many nodes may change in a step.
 const nodesAtOnce = 100
 
-// Step is what to do when other nodes come, go or change.
+// Step is what to do when other nodes are added, removed or changed.
 type Step struct {
-	// Set and Del are routes of the datapath. Nested says that one of Set may contain another route, or lie in one.
+	// Set and Del are routes of the datapath. Nested says that a route of Set may contain another route, or be
+	// contained in one.
 	Set    map[netip.Prefix]fwd.Route
 	Del    []netip.Prefix
 	Nested bool
-	// Add and Over are routes of the kernel to add and to delete.
+	// Add and Over are kernel routes to add and to delete.
 	Add, Over []route.Route
-	// Gone and Come are other nodes, for status.
+	// Gone and Come are removed and added nodes, for status.
 	Gone, Come []agentapi.RemoteNode
 }
 
-// kept gives what of the Facts is of use until the next reconciliation.
+// Kept gives the facts that remain valid until the next reconciliation.
 func (f Facts) Kept() *Facts {
 	f.Snapshot = &cluster.Snapshot{Nodes: f.Snapshot.Nodes}
 	f.Routes, f.Neighbours = route.Table{}, nil
 	return &f
 }
 
-// Take takes note of a step that is done.
+// Take updates the desired state with a completed step.
 func (d *Desired) Take(step Step) {
 	maps.Copy(d.Routes, step.Set)
 	for _, p := range step.Del {
@@ -58,8 +59,8 @@ func (d *Desired) Take(step Step) {
 	d.Nodes = nodes
 }
 
-// StepTo gives what to do where nothing but other nodes has changed. ok is false if more may have to be done than their routes: then, too, where
-// somebody else has to do with their prefixes.
+// StepTo gives the step if only other nodes have changed. ok is false if more than their routes may change, or if
+// their prefixes overlap with others.
 func (f Facts) StepTo(now Facts, current Desired) (step Step, ok bool) {
 	before, after, sameSelf := differentNodes(f.Snapshot.Nodes, now.Snapshot.Nodes, f.Config.NodeName)
 	if !sameSelf || len(before)+len(after) > nodesAtOnce || f.Uplink == nil || f.Unknown || f.Recovered+len(f.Claims)+len(now.Claims) > 0 || !f.sameTunnel(now) {
@@ -94,7 +95,7 @@ func (f Facts) StepTo(now Facts, current Desired) (step Step, ok bool) {
 	return step, true
 }
 
-// routesWithout gives what is not among others.
+// routesWithout gives the routes that are not among others.
 func routesWithout(all, others []route.Route, same func(a, b route.Route) bool) (rest []route.Route) {
 	for _, r := range all {
 		if !slices.ContainsFunc(others, func(o route.Route) bool { return same(r, o) }) {
@@ -104,7 +105,7 @@ func routesWithout(all, others []route.Route, same func(a, b route.Route) bool) 
 	return rest
 }
 
-// overlaps tells whether a prefix holds another one of the routes, or lies in one.
+// overlaps reports whether a prefix contains another route, or is contained in one.
 func (d *Desired) overlaps(p netip.Prefix) bool {
 	for other := range d.Routes {
 		if other != p && other.Overlaps(p) {
@@ -114,14 +115,14 @@ func (d *Desired) overlaps(p netip.Prefix) bool {
 	return false
 }
 
-// sameTunnel tells whether the other nodes ask for the same tunnel device and leave pods the same room.
+// sameTunnel reports whether both sets of nodes need the same tunnel device and the same MTU of pods.
 func (f Facts) sameTunnel(now Facts) bool {
 	spec, needed := f.TunnelSpec()
 	nowSpec, nowNeeded := now.TunnelSpec()
-	return needed == nowNeeded && (!needed || f.Tunnel.Index != 0) && reflect.DeepEqual(spec, nowSpec) && f.podRoom() == now.podRoom()
+	return needed == nowNeeded && (!needed || f.Tunnel.Index != 0) && reflect.DeepEqual(spec, nowSpec) && f.podMTUMax() == now.podMTUMax()
 }
 
-// ofNodes is what is desired for some other nodes.
+// ofNodes is the desired state for some other nodes.
 func (f Facts) ofNodes(nodes []cluster.Node) Desired {
 	d := Desired{Routes: map[netip.Prefix]fwd.Route{}}
 	own, _ := f.Snapshot.Node(f.Config.NodeName)
@@ -131,14 +132,15 @@ func (f Facts) ofNodes(nodes []cluster.Node) Desired {
 	return d
 }
 
-// ofSelf is what is desired where there is no other node.
+// ofSelf is the desired state without other nodes.
 func (f Facts) ofSelf() Desired {
 	own, _ := f.Snapshot.Node(f.Config.NodeName)
 	f.Snapshot = &cluster.Snapshot{Nodes: []cluster.Node{own}}
 	return Desire(f)
 }
 
-// differentNodes gives the other nodes that differ between two lists, as they were and as they are. sameSelf says that this node is not among them.
+// differentNodes gives the other nodes that differ between two lists, before and after. sameSelf says that this node
+// is not among them.
 func differentNodes(before, after []cluster.Node, self string) (were, are []cluster.Node, sameSelf bool) {
 	sameSelf = true
 	cluster.DifferentNodes(before, after, func(was, is *cluster.Node) {

@@ -12,7 +12,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
-// someNode is a node on the link or behind a tunnel, of one family or of both, with a range that others may have had before.
+// someNode is a node on the link or behind a tunnel, of one family or of both, with a range that others may have had
+// before.
 func someNode(random *rand.Rand, name string, number int) cluster.Node {
 	n := cluster.Node{Name: name, Zone: fmt.Sprint(random.IntN(2))}
 	link := []string{"192.0.2", "198.51.100"}[random.IntN(2)]
@@ -27,7 +28,7 @@ func someNode(random *rand.Rand, name string, number int) cluster.Node {
 	return n
 }
 
-// What is done for nodes that come, go and change makes the routes those that a reconciliation asks for, or is left to one.
+// A step for nodes that are added, removed and changed gives the routes of a reconciliation, or leaves it to one.
 func TestStepToNodes(t *testing.T) {
 	for name, config := range map[string]Config{
 		"direct":    {Tunnel: TunnelNone},
@@ -83,7 +84,7 @@ func TestStepToNodes(t *testing.T) {
 	}
 }
 
-// What else has changed, or what is this node's, is left to a reconciliation.
+// Any other change, or one of this node, is left to a reconciliation.
 func TestStepToNodesLeavesTheRest(t *testing.T) {
 	node := cluster.Node{Name: "c", Addresses: addrs("192.0.2.3"), PodCIDRs: prefixes("10.1.3.0/24")}
 	for what, change := range map[string]func(before, after *Facts){

@@ -15,12 +15,12 @@ type Tunnel struct {
 	// Index of the device; 0 without one. Made says that it is new: routes through an earlier one are gone.
 	Index int
 	Made  bool
-	// Missing says why there is none although one is needed.
+	// Missing says why a needed device does not exist.
 	Missing error
 }
 
-// tunnelled tells whether what belongs to a node, of IPv4 or of IPv6, is reached through VXLAN: all of it if so asked,
-// or else what cannot go over the uplink's link, because none of the node's addresses of that family is there.
+// tunnelled reports whether a node's addresses of a family are reached through VXLAN: all if so configured, or else
+// those of a node that has no address of that family on the uplink's link.
 func (f Facts) tunnelled(n cluster.Node, ipv4 bool) bool {
 	switch f.Config.Tunnel {
 	case TunnelVXLAN:
@@ -33,8 +33,8 @@ func (f Facts) tunnelled(n cluster.Node, ipv4 bool) bool {
 	return false
 }
 
-// tunnelEnd is the address of a node that tunnels to it lead to: one for all that it has, so that a node has one MTU.
-// It is of IPv4 where both nodes have that, which takes 20 bytes less than IPv6 does.
+// tunnelEnd is the address of a node that tunnels lead to: one for both families, so that a node has one MTU. It is
+// IPv4 if both nodes have that, which takes 20 bytes less than IPv6.
 func (f Facts) tunnelEnd(n cluster.Node) (end netip.Addr, ok bool) {
 	for _, ipv4 := range []bool{true, false} {
 		same := func(a netip.Addr) bool { return a.Is4() == ipv4 }
@@ -45,7 +45,7 @@ func (f Facts) tunnelEnd(n cluster.Node) (end netip.Addr, ok bool) {
 	return netip.Addr{}, false
 }
 
-// TunnelSpec says what the VXLAN device has to be; needed is false where no node is reached through it.
+// TunnelSpec is the desired VXLAN device; needed is false if no node is reached through it.
 func (f Facts) TunnelSpec() (spec vxlan.Spec, needed bool) {
 	for _, n := range f.Snapshot.Nodes {
 		if n.Name == f.Config.NodeName {
@@ -62,13 +62,13 @@ func (f Facts) TunnelSpec() (spec vxlan.Spec, needed bool) {
 	return spec, needed
 }
 
-// has tells whether anything of a node is of IPv4, or of IPv6.
+// has reports whether a node has anything of a family.
 func has(n cluster.Node, ipv4 bool) bool {
 	return slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return a.Is4() == ipv4 }) ||
 		slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is4() == ipv4 })
 }
 
-// tunnelSources are this node's own ends of tunnels: of each family the first address by which the others know it.
+// tunnelSources are this node's tunnel endpoints: of each family the first address by which the others know it.
 func (f Facts) tunnelSources() (sources []netip.Addr) {
 	for _, ipv4 := range []bool{true, false} {
 		if at := slices.IndexFunc(f.Held, func(a netip.Addr) bool { return a.Is4() == ipv4 }); at >= 0 {
@@ -87,15 +87,15 @@ func (f Facts) tunnelMTU(end netip.Addr) int {
 	return min(f.Config.MTU, room)
 }
 
-// tunnelCarries tells whether packets of a family fit into a tunnel to this address. The kernel has no IPv6 on a device
-// with a smaller MTU than minMTU, so there would not even be routes for it.
+// tunnelCarries reports whether packets of a family fit into a tunnel to this address. The kernel disables IPv6 on a
+// device with an MTU below minMTU.
 func (f Facts) tunnelCarries(end netip.Addr, ipv4 bool) bool {
 	return ipv4 || f.tunnelMTU(end) >= minMTU
 }
 
-// podRoom is the largest MTU of pods with which some way to another node needs no smaller packets: that of the
-// uplink, or, where all nodes are behind tunnels, that of the narrowest tunnel.
-func (f Facts) podRoom() int {
+// podMTUMax is the largest MTU of pods that at least one path to another node supports: that of the uplink, or, if
+// all nodes are behind tunnels, that of the narrowest tunnel.
+func (f Facts) podMTUMax() int {
 	if f.Config.Tunnel != TunnelVXLAN {
 		return f.Uplink.MTU
 	}
@@ -111,7 +111,7 @@ func (f Facts) podRoom() int {
 	return room
 }
 
-// addTunnelled adds the routes to what a node has of one family, through VXLAN. ok is false where that cannot be.
+// addTunnelled adds the routes to a node's addresses of one family through VXLAN. ok is false if that is impossible.
 func (d *Desired) addTunnelled(n cluster.Node, ipv4 bool, own cluster.Node, f Facts) (mtu int, ok bool) {
 	end, ok := f.tunnelEnd(n)
 	if !ok {
@@ -153,7 +153,7 @@ func (d *Desired) addTunnelled(n cluster.Node, ipv4 bool, own cluster.Node, f Fa
 	return mtu, true
 }
 
-// unreachable says why there is no way to the pods of a node, if it has any of that family.
+// unreachable reports why the pods of a node are unreachable, if it has any of that family.
 func (d *Desired) unreachable(n cluster.Node, ipv4 bool, why string) {
 	for _, p := range n.PodCIDRs {
 		if p.Addr().Is4() == ipv4 {

@@ -27,7 +27,7 @@ func threeNodes() Facts {
 	return f
 }
 
-// throughTunnel is the route to what a node has at the other end.
+// throughTunnel is the route to a node's addresses at the other end.
 func throughTunnel(end string, mtu int) fwd.Route {
 	return fwd.Route{
 		Kind: fwd.RouteTunnel, Interface: tunnelIndex, MTU: mtu, NextHop: addr(end),
@@ -72,7 +72,7 @@ func TestDesireTunnelBesideDirect(t *testing.T) {
 		t.Error("what pods send to a node behind a tunnel is masqueraded")
 	}
 	if n := d.Nodes[1]; n.Way != agentapi.WayVXLAN || n.MTU != 1450 || n.MAC != "" {
-		t.Errorf("node c is told as %+v", n)
+		t.Errorf("node c is reported as %+v", n)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestDesireTunnelChanges(t *testing.T) {
 				}
 			},
 		},
-		"vxlan: all nodes, and pods that need not find out": {
+		"vxlan: all nodes, and the MTU of pods fits": {
 			func(f *Facts) { f.Config.Tunnel = TunnelVXLAN },
 			func(t *testing.T, d Desired) {
 				if got := d.Routes[netip.MustParsePrefix("10.1.2.0/24")]; got != throughTunnel("192.0.2.2", 1450) || d.MTU != 1450 || len(d.Neighbours) != 0 {
@@ -111,7 +111,7 @@ func TestDesireTunnelChanges(t *testing.T) {
 				}
 			},
 		},
-		"vxlan without another node: the room is left all the same": {
+		"vxlan without another node: the MTU of pods still fits": {
 			func(f *Facts) { f.Config.Tunnel, f.Snapshot.Nodes = TunnelVXLAN, f.Snapshot.Nodes[:1] },
 			func(t *testing.T, d Desired) {
 				if d.MTU != 1450 {
@@ -129,11 +129,11 @@ func TestDesireTunnelChanges(t *testing.T) {
 					t.Error("the node's address on the link is not reached over it")
 				}
 				if n := d.Nodes[1]; n.Way != agentapi.WayDirect+", "+agentapi.WayVXLAN || n.MTU != 1450 {
-					t.Errorf("node c is told as %+v", n)
+					t.Errorf("node c is reported as %+v", n)
 				}
 			},
 		},
-		"an MTU that was asked for holds in the tunnel": {
+		"a configured MTU applies in the tunnel": {
 			func(f *Facts) { f.Config.MTU = 1400 },
 			func(t *testing.T, d Desired) {
 				if got := d.Routes[pods4]; got.MTU != 1400 {
@@ -168,12 +168,12 @@ func TestDesireTunnelChanges(t *testing.T) {
 				}
 			},
 		},
-		"somebody has the port": {
+		"the port is in use": {
 			func(f *Facts) { f.Tunnel = Tunnel{Missing: vxlan.ErrConflict} },
 			func(t *testing.T, d Desired) {
 				wantProblem(t, d, "another program uses the name or the port of the VXLAN device")
 				if d.Routes[netip.MustParsePrefix("10.1.2.0/24")].Kind != fwd.RouteRemote {
-					t.Error("nodes on the link suffer")
+					t.Error("nodes on the link are affected")
 				}
 			},
 		},
@@ -186,7 +186,7 @@ func TestDesireTunnelChanges(t *testing.T) {
 	}
 }
 
-// The device is there for those nodes that need it and has room for the largest packet of any of them.
+// The device exists for the nodes that need it, and its MTU fits the largest packet of any of them.
 func TestTunnelSpec(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Facts)
@@ -195,13 +195,13 @@ func TestTunnelSpec(t *testing.T) {
 		"a node in another subnet": {func(*Facts) {}, &vxlan.Spec{Port: 4789, MTU: 1450, Addresses: addrs("192.0.2.1", "2001:db8::1")}},
 		"over IPv6":                {func(f *Facts) { f.Held = addrs("2001:db8::1") }, &vxlan.Spec{Port: 4789, MTU: 1430, Addresses: addrs("2001:db8::1")}},
 		"all on the link":          {func(f *Facts) { f.Snapshot.Nodes = f.Snapshot.Nodes[:2] }, nil},
-		"all on the link, as asked": {
+		"all on the link, as requested": {
 			func(f *Facts) { f.Snapshot.Nodes, f.Config.Tunnel = f.Snapshot.Nodes[:2], TunnelVXLAN },
 			&vxlan.Spec{Port: 4789, MTU: 1450, Addresses: addrs("192.0.2.1", "2001:db8::1")},
 		},
-		"none":                   {func(f *Facts) { f.Config.Tunnel = TunnelNone }, nil},
-		"no uplink":              {func(f *Facts) { f.Uplink = nil }, nil},
-		"none, asked for anyway": {func(f *Facts) { f.Uplink, f.Config.Tunnel = nil, TunnelVXLAN }, nil},
+		"none":                {func(f *Facts) { f.Config.Tunnel = TunnelNone }, nil},
+		"no uplink":           {func(f *Facts) { f.Uplink = nil }, nil},
+		"none, but requested": {func(f *Facts) { f.Uplink, f.Config.Tunnel = nil, TunnelVXLAN }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := threeNodes()
@@ -219,7 +219,7 @@ func TestTunnelSpec(t *testing.T) {
 	}
 }
 
-// An agent that starts while manifests are broken keeps tunnels as well.
+// An agent that starts while manifests are invalid keeps tunnels as well.
 func TestMissingObjectsKeepTunnels(t *testing.T) {
 	for _, config := range []TunnelMode{TunnelAuto, TunnelVXLAN} {
 		whole := threeNodes()
@@ -229,13 +229,13 @@ func TestMissingObjectsKeepTunnels(t *testing.T) {
 			t.Run(string(config)+" without "+missing, func(t *testing.T) {
 				f := threeNodes()
 				f.Config.Tunnel = config
-				told := &cluster.Snapshot{Incomplete: true}
+				snapshot := &cluster.Snapshot{Incomplete: true}
 				for _, n := range f.Snapshot.Nodes {
 					if !strings.Contains(missing, n.Name) {
-						told.Nodes = append(told.Nodes, n)
+						snapshot.Nodes = append(snapshot.Nodes, n)
 					}
 				}
-				f.Snapshot, f.Recovered = Recover(told, f.Config.NodeName, want.Routes)
+				f.Snapshot, f.Recovered = Recover(snapshot, f.Config.NodeName, want.Routes)
 				got := Desire(f)
 				if diff := cmp.Diff(want.Routes, got.Routes, byValue); diff != "" {
 					t.Errorf("routes (-with all manifests +without %s):\n%s", missing, diff)

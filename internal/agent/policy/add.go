@@ -10,13 +10,15 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// AddPod prepares for a pod that is being added, before anything can reach it. If policies may concern the pod, it is default-deny until a
-// pass that knows it: number is the pass to wait for by PassAt, 0 if there is none. pods are those of the node, with the new one.
+// AddPod prepares for a new pod, before anything can reach it. If policies may concern the pod, it is default-deny
+// until a pass that includes it: number is the pass to wait for with PassAt, 0 if there is none. pods are those of
+// the node, with the new one.
 func (p *Policies) AddPod(pods []policy.LocalPod, namespace string, addresses []netip.Addr) (number uint64, err error) {
 	ingress, egress := p.isolates(namespace)
 	if !ingress && !egress {
 		p.UpdatePods(pods)
-		// A policy that comes from here on is compiled with the pod; one that came before may have been compiled without it.
+		// A policy that arrives from here on is compiled with the pod; an earlier one may have been compiled without
+		// it.
 		ingress, egress = p.isolates(namespace)
 		if !ingress && !egress && !p.mayKnow(addresses) {
 			return 0, nil
@@ -25,7 +27,7 @@ func (p *Policies) AddPod(pods []policy.LocalPod, namespace string, addresses []
 	return p.close(pods, addresses)
 }
 
-// isolates says whether policies may select a pod of a namespace in a direction.
+// isolates reports whether policies may select a pod of a namespace in each direction.
 func (p *Policies) isolates(namespace string) (ingress, egress bool) {
 	p.inputs.mu.Lock()
 	snapshot := p.inputs.snapshot
@@ -45,7 +47,7 @@ func (p *Policies) isolates(namespace string) (ingress, egress bool) {
 	return ingress, egress
 }
 
-// close makes a pod default-deny until a pass that knows it, and returns the number of that pass.
+// close makes a pod default-deny until a pass that includes it, and returns the number of that pass.
 func (p *Policies) close(pods []policy.LocalPod, addresses []netip.Addr) (number uint64, err error) {
 	p.holding.Lock()
 	defer p.holding.Unlock()
@@ -59,8 +61,8 @@ func (p *Policies) close(pods []policy.LocalPod, addresses []netip.Addr) (number
 	return number, p.table.Close(addresses)
 }
 
-// mayKnow says whether the tables may hold something of the addresses of a new pod: from the pod that had them before, whose identity the
-// new one must not have.
+// mayKnow reports whether the tables may have entries of a new pod's addresses: from their former pod, whose identity
+// the new one must not have.
 func (p *Policies) mayKnow(addresses []netip.Addr) bool {
 	p.inputs.mu.Lock()
 	snapshot, pods := p.inputs.passing, p.inputs.passingPods
@@ -88,7 +90,8 @@ func (p *Policies) mayKnow(addresses []netip.Addr) bool {
 	})
 }
 
-// releaseHeld opens pods that AddPod closed and that the active tables know. An address that was closed again since belongs to another pod.
+// releaseHeld releases pods that AddPod closed and that the active tables include. An address that was closed again
+// since belongs to another pod.
 func (p *Policies) releaseHeld(held map[netip.Addr]uint64) error {
 	p.holding.Lock()
 	defer p.holding.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// A pod that gets an address under which the tables know somebody, or are about to, is not taken for that one.
+// A pod with an address that the tables have, or are about to have, for another pod does not get that pod's identity.
 func TestAddressesThatTablesKnow(t *testing.T) {
 	address := []netip.Addr{webAddress}
 	other := policy.LocalPod{Pod: cluster.Key{Namespace: "free", Name: "next"}, Addresses: address}
@@ -45,7 +45,7 @@ func TestAddressesThatTablesKnow(t *testing.T) {
 	mustPass(t, p)
 	table.during = nil
 	p.UpdatePods([]policy.LocalPod{other})
-	expect("its identity is in force", p, true)
+	expect("its identity is active", p, true)
 	mustPass(t, p)
 	expect("its own", p, true)
 
@@ -61,7 +61,8 @@ func TestAddressesThatTablesKnow(t *testing.T) {
 	expect("could not be deleted", p, true)
 }
 
-// How long a change took begins when it was heard of, also if another one came before a pass, and if it could not be written at first.
+// The time of a change starts with its event, also if another one came before a pass, and if it could not be written
+// at first.
 func TestChangesAreCountedFromTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, p := newFakePolicies()
@@ -96,7 +97,7 @@ func TestChangesAreCountedFromTheFirst(t *testing.T) {
 	})
 }
 
-// Beside kube-proxy egress rules do not hold for all that they are about, where they forbid anything to pods of this node.
+// Beside kube-proxy egress rules are not fully enforced, where they deny anything to local pods.
 func TestBesideKubeProxy(t *testing.T) {
 	_, p := newFakePolicies()
 	egress := func(name string, rules ...cluster.PolicyRule) *cluster.NetworkPolicy {

@@ -15,14 +15,14 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 )
 
-// Explain says whether policies allow a connection, by the cluster as this agent knows it.
+// Explain says whether policies allow a connection, by the snapshot of this agent.
 func (p *Policies) Explain(q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, error) {
 	snapshot, local := p.newest()
 	if snapshot == nil || !known(snapshot) {
-		return nil, agentapi.Errorf(agentapi.CodeNotReady, "node %s does not know the cluster's NetworkPolicies yet", p.options.Node)
+		return nil, agentapi.Errorf(agentapi.CodeNotReady, "node %s has not synced the cluster's NetworkPolicies yet", p.options.Node)
 	}
 	x := explainer{
-		snapshot: local.View(snapshot, p.options.Node), told: snapshot, node: p.options.Node,
+		snapshot: local.View(snapshot, p.options.Node), reported: snapshot, node: p.options.Node,
 		services: p.options.Services, nodePorts: p.options.NodePorts, externalIPs: p.options.ExternalIPs, direct: p.options.DSR,
 		closed: p.current().closed,
 	}
@@ -37,19 +37,20 @@ func (p *Policies) Explain(q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, e
 // explainer answers questions about one snapshot.
 type explainer struct {
 	snapshot *cluster.Snapshot
-	// told is the same without what this node knows of itself.
-	told *cluster.Snapshot
-	// node is the name of this one.
+	// reported is the snapshot without what this node adds about itself.
+	reported *cluster.Snapshot
+	// node is the name of this node.
 	node string
-	// services says who chooses backends: if not the datapath, then the host's stack behind the programs at the sender.
+	// services says what chooses backends: if not the datapath, then the kernel stack, behind the programs at the
+	// sender.
 	services lb.Mode
-	// nodePorts are the networks on whose addresses NodePorts answer; none means the addresses that Nodes have.
+	// nodePorts are the networks of NodePort addresses; none means the addresses of Nodes.
 	nodePorts []netip.Prefix
-	// externalIPs are the networks of which Services may have addresses in their externalIPs.
+	// externalIPs are the networks that externalIPs of Services may be in.
 	externalIPs []netip.Prefix
-	// direct says that backends of other nodes may answer clients of the world directly (DSR).
+	// direct says that backends of other nodes may reply to external clients directly (DSR).
 	direct bool
-	// closed says why pods of this node are closed in a direction.
+	// closed says why pods of this node are isolated in a direction.
 	closed map[closedPod]string
 }
 
@@ -79,7 +80,7 @@ func (x explainer) answer(q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, er
 			return nil, err
 		}
 		if to.again && way.Allowed {
-			continue // as the way before it
+			continue // same as the path before
 		}
 		way.From, way.To, way.Service, way.Unused = x.describe(from, q.From), x.describe(to.end, q.To), to.service, to.unused
 		if to.port != 0 {
@@ -91,13 +92,13 @@ func (x explainer) answer(q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, er
 	return answer, nil
 }
 
-// decided tells whether another way to the same backend, which differs only in the source that the backend sees, can say nothing new.
-// There is a way by every node, and they are not all asked about where no policy is.
+// decided reports whether another path to the same backend, which differs only in the source that the backend sees,
+// has the same result. There is a path through every node, so they are not all evaluated where no policy applies.
 func decided(way agentapi.PolicyWay) bool {
 	return !way.Allowed || len(way.Ingress.Policies) == 0
 }
 
-// way judges one connection: each end's policies by what they see of the other one.
+// way evaluates one connection: the policies of each end, by what they see of the other one.
 func (x explainer) way(from evaluate.Endpoint, to destination, protocol cluster.Protocol) (agentapi.PolicyWay, error) {
 	sent := evaluate.Traffic{Source: from, Destination: to.end, Protocol: protocol, Port: to.port}
 	arrives := sent
@@ -119,7 +120,7 @@ func (x explainer) way(from evaluate.Endpoint, to destination, protocol cluster.
 	return way, nil
 }
 
-// judgement words what the policies of one end say. Those that cannot be put into force forbid what they are about.
+// judgement words the decision of one end's policies. Invalid policies deny what they may be about.
 func (x explainer) judgement(j evaluate.Decision) agentapi.PolicyJudgement {
 	out := agentapi.PolicyJudgement{Allowed: j.Allowed, Reason: string(j.Reason), Policies: texts(j.Isolating), Rules: texts(j.Rules), Near: texts(j.Near)}
 	if j.Pod != (cluster.Key{}) {
@@ -147,15 +148,15 @@ type destination struct {
 	service string
 	// sentTo is what the sender's policies see as the destination, if that is not end.
 	sentTo netip.AddrPort
-	// seen is what the receiver's policies see as the source, if that is not who sends.
+	// seen is what the receiver's policies see as the source, if that is not the sender.
 	seen evaluate.Endpoint
-	// unused says that the Service gives the backend no connection of the sender's.
+	// unused says that the Service sends no connection of the sender to the backend.
 	unused bool
-	// again says that the destination before is the same one by another way.
+	// again says that the previous destination is the same one by another path.
 	again bool
 }
 
-// destinations finds out where the connections go: to one place, or to each backend of a Service.
+// destinations resolves where connections go: to one destination, or to each backend of a Service.
 func (x explainer) destinations(from evaluate.Endpoint, q agentapi.PolicyQuestion, protocol cluster.Protocol) ([]destination, error) {
 	withoutPorts := !slices.Contains(agentapi.Protocols, q.Protocol)
 	if (q.Port == "") != withoutPorts {
@@ -189,7 +190,7 @@ func (x explainer) destinations(from evaluate.Endpoint, q agentapi.PolicyQuestio
 	return nil, agentapi.Errorf(agentapi.CodeNotFound, "%s has no port %q of protocol %s", q.To, q.Port, q.Protocol)
 }
 
-// end finds out who an end is.
+// end resolves an end.
 func (x explainer) end(text string) (evaluate.Endpoint, error) {
 	if text == agentapi.PolicyNode {
 		return evaluate.Endpoint{Node: true}, nil
@@ -210,7 +211,7 @@ func (x explainer) end(text string) (evaluate.Endpoint, error) {
 	return evaluate.Endpoint{Pod: key}, nil
 }
 
-// describe names an end to people: a pod that has an address with it.
+// describe names an end for people: for an address of a pod, the pod.
 func (x explainer) describe(e evaluate.Endpoint, asked string) string {
 	if e.Node || e.Pod != (cluster.Key{}) {
 		return asked
@@ -228,7 +229,7 @@ func podOf(s *cluster.Snapshot, key cluster.Key) *cluster.Pod {
 	return pod
 }
 
-// policyOf gives a policy, also one that is gone: as one that says nothing.
+// policyOf gives a policy; an empty one if it is gone.
 func policyOf(s *cluster.Snapshot, key cluster.Key) *cluster.NetworkPolicy {
 	if p, found := cluster.ListOf(s.NetworkPolicies...).Find(key); found {
 		return p
@@ -236,7 +237,7 @@ func policyOf(s *cluster.Snapshot, key cluster.Key) *cluster.NetworkPolicy {
 	return &cluster.NetworkPolicy{}
 }
 
-// keyNamed reads NAMESPACE/NAME.
+// keyNamed parses NAMESPACE/NAME.
 func keyNamed(text string) (cluster.Key, bool) {
 	namespace, name, ok := strings.Cut(text, "/")
 	return cluster.Key{Namespace: namespace, Name: name}, ok && namespace != "" && name != "" && !strings.Contains(name, "/")

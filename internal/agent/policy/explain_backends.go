@@ -11,17 +11,17 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// entrance is a node at which a backend is chosen for connections to a Service.
+// entrance is a node that chooses backends for connections to a Service.
 type entrance struct {
 	// node is empty if it is not known.
 	node string
 	// inside says that it is the client's: the client is the node itself, or a pod on it.
 	inside bool
-	// address is what backends see if the node puts its own into connections; invalid if that is not known.
+	// address is what backends see if the node masquerades connections; invalid if unknown.
 	address netip.Addr
 }
 
-// backendsAt gives the backends of a Service for connections to one of its addresses, each once for every way to it.
+// backendsAt gives the backends of a Service for connections to one of its addresses, each once for every path to it.
 func (x explainer) backendsAt(from evaluate.Endpoint, s *askedService, at netip.AddrPort) (all []destination) {
 	entrances := x.entrances(from, s, at)
 	entries := make([]service.Entry, len(entrances))
@@ -47,7 +47,8 @@ func (x explainer) backendsAt(from evaluate.Endpoint, s *askedService, at netip.
 	return all
 }
 
-// waysTo gives a backend as a destination from all entrances that choose it; those where it sees the client itself come first.
+// waysTo gives a backend as a destination from all entrances that choose it; those where it sees the client itself
+// come first.
 func (x explainer) waysTo(from evaluate.Endpoint, s *askedService, at netip.AddrPort, endpoint cluster.Endpoint, backend netip.AddrPort,
 	entrances []entrance, entries []service.Entry,
 ) (ways []destination) {
@@ -64,7 +65,8 @@ func (x explainer) waysTo(from evaluate.Endpoint, s *askedService, at netip.Addr
 		if x.services != lb.ModeEBPF || !e.inside {
 			way.sentTo = at
 		}
-		// A node takes nothing from the wire with a source of its own: clients on the backend's node are answered by the one that was asked.
+		// A node accepts no packet with its own source address from the wire: replies to clients on the backend's
+		// node go through the entrance.
 		direct := entries[i].DSR && (node == "" || node != x.nodeOf(from))
 		way.seen = x.seenAs(from, s, e, direct, cluster.Endpoint{Address: backend.Addr(), Node: node})
 		way.unused = !slices.Contains(chosen.Addresses, backend)
@@ -82,7 +84,7 @@ func (x explainer) waysTo(from evaluate.Endpoint, s *askedService, at netip.Addr
 	return ways
 }
 
-// rank orders the ways to one backend.
+// rank orders the paths to one backend.
 func (d destination) rank() int {
 	if d.seen == (evaluate.Endpoint{}) {
 		return 0
@@ -90,8 +92,8 @@ func (d destination) rank() int {
 	return 1
 }
 
-// entrances are the nodes that may choose the backend. A Service's addresses are answered by the client's own node, but a node's only by that
-// node itself. What the world sends to the addresses of load balancers may come to any node.
+// entrances are the nodes that may choose the backend: for a Service's addresses the client's own node, for a node's
+// address only that node. External clients of load balancer addresses may reach any node.
 func (x explainer) entrances(from evaluate.Endpoint, s *askedService, at netip.AddrPort) (all []entrance) {
 	client := x.nodeOf(from)
 	switch {
@@ -104,7 +106,7 @@ func (x explainer) entrances(from evaluate.Endpoint, s *askedService, at netip.A
 	case s.kind == service.KindClusterIP || from.Node || client != "" || from.Pod != (cluster.Key{}):
 		return []entrance{{client, true, x.addressOfNode(client, at.Addr().Is4())}}
 	}
-	for _, n := range x.told.Nodes {
+	for _, n := range x.reported.Nodes {
 		all = append(all, entrance{node: n.Name, address: x.addressOfNode(n.Name, at.Addr().Is4())})
 	}
 	if len(all) == 0 {
@@ -113,14 +115,14 @@ func (x explainer) entrances(from evaluate.Endpoint, s *askedService, at netip.A
 	return all
 }
 
-// translate gives what one node makes of an address of a Service. A node that is not known is none to keep connections on.
+// translate gives the frontend of a Service's address on one node. An unknown node has no local endpoints.
 func (x explainer) translate(s *askedService, at netip.AddrPort, node string) service.Entry {
 	only := *s.Service
 	only.Ports = []cluster.ServicePort{*s.port}
 	only.InternalLocal, only.ExternalLocal = only.InternalLocal && node != "", only.ExternalLocal && node != ""
 	config := service.NodeConfig{Name: node, DSR: x.direct, ExternalIPs: []netip.Prefix{netip.PrefixFrom(at.Addr(), at.Addr().BitLen())}}
-	if told, ok := x.told.Node(node); ok {
-		config.Zone = told.Zone
+	if reported, ok := x.reported.Node(node); ok {
+		config.Zone = reported.Zone
 	}
 	if s.kind == service.KindNodePort {
 		config.NodePortAddresses = []netip.Addr{at.Addr()}
@@ -135,12 +137,12 @@ func (x explainer) translate(s *askedService, at netip.AddrPort, node string) se
 	return service.Entry{}
 }
 
-// seenAs gives what a backend sees as the source, if it is not the client: the zero Endpoint otherwise. direct says that the
-// backend answers directly.
+// seenAs gives what a backend sees as the source, if it is not the client; else the zero Endpoint. direct says that
+// the backend replies directly.
 func (x explainer) seenAs(from evaluate.Endpoint, s *askedService, e entrance, direct bool, backend cluster.Endpoint) evaluate.Endpoint {
 	if from.Node {
 		if s.kind == service.KindNodePort {
-			return evaluate.Endpoint{Address: e.address} // the node itself, to the pods that it has
+			return evaluate.Endpoint{Address: e.address} // the node itself, to its own pods
 		}
 		return evaluate.Endpoint{}
 	}
@@ -151,7 +153,7 @@ func (x explainer) seenAs(from evaluate.Endpoint, s *askedService, e entrance, d
 	switch x.services {
 	case lb.ModeEBPF:
 		forwarded = !e.inside && e.node != backend.Node && !direct
-	case lb.ModeKubeProxy: // masquerades whatever a traffic policy does not keep on the node
+	case lb.ModeKubeProxy: // masquerades unless a traffic policy keeps the connection on the node
 		forwarded = !s.ExternalLocal && !(e.inside && (x.isNode(from) || x.has(from, backend.Address)))
 	}
 	if !forwarded {
@@ -160,7 +162,7 @@ func (x explainer) seenAs(from evaluate.Endpoint, s *askedService, e entrance, d
 	return evaluate.Endpoint{Address: e.address, Masqueraded: true}
 }
 
-// has tells whether an end has an address.
+// has reports whether an end has an address.
 func (x explainer) has(e evaluate.Endpoint, address netip.Addr) bool {
 	if pod := podOf(x.snapshot, e.Pod); pod != nil {
 		return slices.Contains(pod.Addresses, address)
@@ -168,7 +170,7 @@ func (x explainer) has(e evaluate.Endpoint, address netip.Addr) bool {
 	return e.Address == address
 }
 
-// isNode tells whether an end has an address of a node.
+// isNode reports whether an end has an address of a node.
 func (x explainer) isNode(e evaluate.Endpoint) bool {
 	if pod := podOf(x.snapshot, e.Pod); pod != nil {
 		return pod.HostNetwork
@@ -176,7 +178,7 @@ func (x explainer) isNode(e evaluate.Endpoint) bool {
 	return slices.ContainsFunc(x.snapshot.Nodes, func(n cluster.Node) bool { return slices.Contains(n.Addresses, e.Address) })
 }
 
-// nodeOf names the node that an end is, or is on; empty if that is none, or not known.
+// nodeOf names the node of an end; empty if there is none, or if it is unknown.
 func (x explainer) nodeOf(e evaluate.Endpoint) string {
 	if pod := podOf(x.snapshot, e.Pod); pod != nil {
 		if pod.Node != "" || len(pod.Addresses) == 0 {
@@ -187,7 +189,7 @@ func (x explainer) nodeOf(e evaluate.Endpoint) string {
 	return x.nodeAt(e.Address)
 }
 
-// nodeAt names the node that has an address, a pod with it, or the range of pods' addresses that it is from.
+// nodeAt names the node that has an address, a pod with it, or the pod range that contains it.
 func (x explainer) nodeAt(address netip.Addr) string {
 	for p := range x.snapshot.Pods.All() {
 		if p.Node != "" && !p.Ended && !p.HostNetwork && slices.Contains(p.Addresses, address) {
@@ -202,10 +204,10 @@ func (x explainer) nodeAt(address netip.Addr) string {
 	return ""
 }
 
-// addressOfNode gives the first address of a family that a node's Node has; invalid if there is none.
+// addressOfNode gives the first address of a family of a Node; invalid if there is none.
 func (x explainer) addressOfNode(name string, ipv4 bool) netip.Addr {
-	told, _ := x.told.Node(name)
-	for _, a := range told.Addresses {
+	reported, _ := x.reported.Node(name)
+	for _, a := range reported.Addresses {
 		if a.Is4() == ipv4 {
 			return a
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// market is two nodes with a server of a Service each, and a client on n1. The client may talk to servers, and these are for a client of the
-// world and for pods of the client's kind.
+// market is two nodes with a server of a Service each, and a client on n1. Policies allow the client to connect to
+// servers, and servers to be reached from an external client and from pods of the client's kind.
 func market() *cluster.Snapshot {
 	app := func(name string) *cluster.Selector {
 		return &cluster.Selector{Requirements: []cluster.Requirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{name}}}}
@@ -50,7 +50,8 @@ func market() *cluster.Snapshot {
 	}
 }
 
-// inShort is an answer in short: who gets the connection, what each end sees instead of the other, and what each end's policies say.
+// inShort summarizes an answer: the destination, what each end sees instead of the other, and the decision of each
+// end's policies.
 func inShort(a *agentapi.PolicyAnswer) string {
 	var all []string
 	for _, w := range a.Ways {
@@ -72,7 +73,7 @@ func inShort(a *agentapi.PolicyAnswer) string {
 	return strings.Join(all, "; ")
 }
 
-// askedIn is one question of a table, and the answer in short; or its error.
+// askedIn is one question of a table, and the answer in short, or its error.
 type askedIn struct{ from, to, want string }
 
 func (c askedIn) check(t *testing.T, x explainer) {
@@ -94,16 +95,16 @@ func (c askedIn) check(t *testing.T, x explainer) {
 	}
 }
 
-// Only its own node makes a backend of a NodePort before a pod's policies are asked; another one makes it of a packet that arrives, with its
-// own address for backends elsewhere. What is a Service's own address every node knows.
+// A NodePort is translated before a pod's policies only on its own node. Another node translates the arriving packet,
+// and masquerades it to remote backends. Every node knows a Service's own addresses.
 func TestExplainNodePorts(t *testing.T) {
 	s := market()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: lb.ModeEBPF}
+	x := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, node: "n1", services: lb.ModeEBPF}
 	for _, c := range []askedIn{
 		{"m/client", "172.30.0.1:30080", "web1 + +; web2 + +"},
 		{"m/client", "172.30.0.2:30080", "web1 by 172.30.0.2:30080 as 172.30.0.2 - -; web2 by 172.30.0.2:30080 - +"},
 		{"10.1.1.2", "172.30.0.2:30080", "web1 by 172.30.0.2:30080 as 172.30.0.2 - -; web2 by 172.30.0.2:30080 - +"},
-		{"10.1.2.77", "172.30.0.2:30080", "web1 + -; web2 + -"}, // a pod of n2 that nobody knows
+		{"10.1.2.77", "172.30.0.2:30080", "web1 + -; web2 + -"}, // an unknown pod of n2
 		{"203.0.113.9", "172.30.0.1:30080", "web1 by 172.30.0.1:30080 + +; web2 by 172.30.0.1:30080 as 172.30.0.1 + -"},
 		{"203.0.113.9", "172.30.0.2:30080", "web1 by 172.30.0.2:30080 as 172.30.0.2 + -; web2 by 172.30.0.2:30080 + +"},
 		{"203.0.113.9", "192.0.2.2:30080", "web1 by 192.0.2.2:30080 as 172.30.0.2 + -; web2 by 192.0.2.2:30080 + +"},
@@ -133,14 +134,14 @@ func TestExplainNodePorts(t *testing.T) {
 	}
 }
 
-// With DSR a NodePort's backends see the client wherever they are, unless it is on their own node or the Service has affinity; behind other
-// addresses they do not.
+// With DSR a NodePort's backends see the client wherever they are, unless it is on their own node or the Service has
+// affinity; behind other addresses they do not.
 func TestExplainNodePortsDirect(t *testing.T) {
 	s := market()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: lb.ModeEBPF, direct: true}
+	x := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, node: "n1", services: lb.ModeEBPF, direct: true}
 	nodePort := askedIn{"203.0.113.9", "172.30.0.1:30080", "web1 by 172.30.0.1:30080 + +; web2 by 172.30.0.1:30080 + +"}
 	nodePort.check(t, x)
-	// web1 is on the client's node, which takes nothing from the wire with a source of its own: n2 answers for it.
+	// web1 is on the client's node, which accepts no packet with its own source from the wire: n2 replies for it.
 	askedIn{"m/client", "172.30.0.2:30080", "web1 by 172.30.0.2:30080 as 172.30.0.2 - -; web2 by 172.30.0.2:30080 - +"}.check(t, x)
 	s.NetworkPolicies[0].Egress[0].Peers = []cluster.PolicyPeer{{Block: netip.MustParsePrefix("172.30.0.0/24")}}
 	askedIn{"m/client", "172.30.0.2:30080", "web1 by 172.30.0.2:30080 as 172.30.0.2 + -; web2 by 172.30.0.2:30080 + +"}.check(t, x)
@@ -150,12 +151,13 @@ func TestExplainNodePortsDirect(t *testing.T) {
 	nodePort.check(t, x)
 }
 
-// A traffic policy Local keeps what comes from its side on the node, where backends see the client. Pods ask outer addresses as if there were none.
+// Traffic policy Local keeps connections of its side on the node, where backends see the client. It does not apply to
+// pods that use external addresses.
 func TestExplainLocalTrafficPolicies(t *testing.T) {
 	s := market()
 	s.Services[0].ExternalLocal, s.Services[0].InternalLocal = true, true
 	s.EndpointSlices.Slice()[0].Endpoints[1].Node = "n2"
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: lb.ModeEBPF, direct: true}
+	x := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, node: "n1", services: lb.ModeEBPF, direct: true}
 	for _, c := range []askedIn{
 		{"203.0.113.9", "172.30.0.1:30080", "web1 by 172.30.0.1:30080 + +; web2 by 172.30.0.1:30080 as 172.30.0.1 unused + -"},
 		{"203.0.113.9", "198.51.100.6:80", "web1 by 198.51.100.6:80 + +; web2 by 198.51.100.6:80 + +"},
@@ -168,7 +170,7 @@ func TestExplainLocalTrafficPolicies(t *testing.T) {
 		c.check(t, x)
 	}
 	nodes := s.Nodes
-	s.Nodes = nil // nobody has told of them yet
+	s.Nodes = nil // not listed yet
 	askedIn{"203.0.113.9", "198.51.100.6:80", "web1 by 198.51.100.6:80 + +; web2 by 198.51.100.6:80 + +"}.check(t, x)
 	s.Nodes = nodes
 	s.EndpointSlices.Slice()[0].Endpoints = s.EndpointSlices.Slice()[0].Endpoints[1:]
@@ -177,11 +179,11 @@ func TestExplainLocalTrafficPolicies(t *testing.T) {
 	askedIn{"203.0.113.9", "172.30.0.1:30080", strings.NewReplacer("from %s", "from 203.0.113.9", "to %s", "to 172.30.0.1").Replace(none)}.check(t, x)
 }
 
-// kube-proxy chooses behind the sender's policies, and masquerades what comes for outer addresses wherever the backend is; a pod that is
-// its own backend is itself all the same.
+// kube-proxy chooses behind the sender's policies, and masquerades connections to external addresses wherever the
+// backend is; a pod that is its own backend still sees itself.
 func TestExplainNodePortsBesideKubeProxy(t *testing.T) {
 	s := market()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: lb.ModeKubeProxy}
+	x := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, node: "n1", services: lb.ModeKubeProxy}
 	for _, c := range []askedIn{
 		{"m/client", "172.30.0.1:30080", "web1 by 172.30.0.1:30080 as 172.30.0.1 + -; web2 by 172.30.0.1:30080 as 172.30.0.1 + -"},
 		{"m/client", "172.30.0.2:30080", "web1 by 172.30.0.2:30080 as 172.30.0.2 - -; web2 by 172.30.0.2:30080 as 172.30.0.2 - -"},
@@ -198,10 +200,10 @@ func TestExplainNodePortsBesideKubeProxy(t *testing.T) {
 	askedIn{"203.0.113.9", "172.30.0.2:30080", "web1 by 172.30.0.2:30080 unused + +; web2 by 172.30.0.2:30080 + +"}.check(t, x)
 }
 
-// What gets no connection decides nothing: who is not ready, unless nobody is and it serves while it ends.
+// An unused backend does not decide: one that is not ready, unless none is and it serves while it terminates.
 func TestExplainUnreadyBackends(t *testing.T) {
 	s := market()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: lb.ModeEBPF}
+	x := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, node: "n1", services: lb.ModeEBPF}
 	s.NetworkPolicies[1].Ingress[0].Peers = nil
 	s.NetworkPolicies[0].Egress[0].Peers[0] = cluster.PolicyPeer{Block: netip.MustParsePrefix("10.1.1.0/24")}
 	endpoints := s.EndpointSlices.Slice()[0].Endpoints
@@ -214,11 +216,12 @@ func TestExplainUnreadyBackends(t *testing.T) {
 	askedIn{"m/client", "m/web:80", "destination: Service m/web has no backend that connections from m/client to m/web go to: none is ready"}.check(t, x)
 }
 
-// NodePorts answer where the agent is told; an address that a device has is the node's, but none of NodePorts by itself.
+// NodePorts are served at the configured addresses; an address of a device belongs to the node, but does not serve
+// NodePorts by itself.
 func TestExplainNodePortAddresses(t *testing.T) {
 	s := market()
 	local := policy.Local{Addresses: []netip.Addr{netip.MustParseAddr("169.254.20.10"), netip.MustParseAddr("172.30.0.1")}}
-	x := explainer{externalIPs: anyExternalIP, snapshot: local.View(s, "n1"), told: s, node: "n1", services: lb.ModeEBPF}
+	x := explainer{externalIPs: anyExternalIP, snapshot: local.View(s, "n1"), reported: s, node: "n1", services: lb.ModeEBPF}
 	askedIn{"m/client", "169.254.20.10:30080", "169.254.20.10 + +"}.check(t, x)
 	askedIn{"m/client", "169.254.20.10:53", "169.254.20.10 + +"}.check(t, x)
 	x.nodePorts = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16")}

@@ -12,20 +12,20 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// askedService is a Service that a destination means.
+// askedService is a Service that a destination refers to.
 type askedService struct {
 	*cluster.Service
-	// port is that of the Service which is asked about; nil if it has none like that.
+	// port is the port of the Service; nil if the requested one does not exist.
 	port *cluster.ServicePort
-	// at are where it is asked for: one place, or all of its cluster IPs if it was named.
+	// at are the requested frontends: one, or all cluster IPs if the Service was named.
 	at   []netip.AddrPort
 	kind service.Kind
 	// node is the one whose NodePort it is.
 	node string
 }
 
-// serviceOf finds the Service that a destination means: by a name that no pod has, by one of its addresses, or by a node's address and
-// the port that it has on all nodes. It gives nil for other destinations.
+// serviceOf finds the Service that a destination refers to: by a name that no pod has, by one of its addresses, or by
+// a node's address and a NodePort. It gives nil for other destinations.
 func (x explainer) serviceOf(to, port string, protocol cluster.Protocol) *askedService {
 	address, err := netip.ParseAddr(to)
 	if err != nil {
@@ -45,7 +45,7 @@ func (x explainer) serviceOf(to, port string, protocol cluster.Protocol) *askedS
 		if kind == service.KindClusterIP {
 			return asked
 		}
-		// other addresses may be somebody's who has ports of his own
+		// other addresses may belong to a host with its own ports
 	}
 	node, ok := x.nodePortsAt(address)
 	if !ok {
@@ -62,7 +62,7 @@ func (x explainer) serviceOf(to, port string, protocol cluster.Protocol) *askedS
 	return nil
 }
 
-// addressOf says for what reason an address is that of a Service, as package service takes it.
+// addressOf gives the kind of a Service's address, as package service does.
 func (x explainer) addressOf(s *cluster.Service, address netip.Addr) (kind service.Kind, is bool) {
 	switch {
 	case slices.Contains(s.ClusterIPs, address):
@@ -75,19 +75,20 @@ func (x explainer) addressOf(s *cluster.Service, address netip.Addr) (kind servi
 	return "", false
 }
 
-// allowsExternalIP tells whether Services may have an address in their externalIPs. kube-proxy has a flag of its own for that.
+// allowsExternalIP reports whether Services may have an address in their externalIPs. kube-proxy has its own flag for
+// that.
 func (x explainer) allowsExternalIP(address netip.Addr) bool {
 	config := service.NodeConfig{ExternalIPs: x.externalIPs}
 	return x.services != lb.ModeEBPF || config.AllowsExternalIP(address)
 }
 
-// nodePortsAt names the node that has an address at which NodePorts answer. Other nodes are taken to have the flags of this one; kube-proxy
-// answers at all addresses unless it is told otherwise.
+// nodePortsAt names the node with an address that serves NodePorts. Other nodes are assumed to have the flags of this
+// one; kube-proxy serves all addresses by default.
 func (x explainer) nodePortsAt(address netip.Addr) (node string, ok bool) {
 	asked := slices.ContainsFunc(x.nodePorts, func(p netip.Prefix) bool { return p.Contains(address) })
 	for _, n := range x.snapshot.Nodes {
-		told, _ := x.told.Node(n.Name)
-		ofNode := slices.Contains(told.Addresses, address) || slices.Contains(told.ExternalIPs, address)
+		reported, _ := x.reported.Node(n.Name)
+		ofNode := slices.Contains(reported.Addresses, address) || slices.Contains(reported.ExternalIPs, address)
 		held := ofNode || slices.Contains(n.Addresses, address)
 		switch {
 		case x.services != lb.ModeEBPF:
@@ -122,7 +123,7 @@ func (x explainer) serviceNamed(name, port string, protocol cluster.Protocol) *a
 	return asked
 }
 
-// portOf gives the port of a Service that has that name or number, or nil.
+// portOf gives the port of a Service with that name or number, or nil.
 func portOf(s *cluster.Service, port string, protocol cluster.Protocol) *cluster.ServicePort {
 	at := slices.IndexFunc(s.Ports, func(p cluster.ServicePort) bool {
 		return p.Protocol == protocol && (p.Name == port || strconv.Itoa(int(p.Number)) == port)
@@ -133,7 +134,7 @@ func portOf(s *cluster.Service, port string, protocol cluster.Protocol) *cluster
 	return &s.Ports[at]
 }
 
-// backends are those of a port of a Service, as pods where they are some. An address has those of its own family.
+// backends are those of a port of a Service, as pods where possible. An address has those of its own family.
 func (x explainer) backends(from evaluate.Endpoint, s *askedService, q agentapi.PolicyQuestion) (all []destination, err error) {
 	if s.port == nil {
 		return nil, agentapi.Errorf(agentapi.CodeNotFound, "Service %s has no port %s of protocol %s", s.Key(), q.Port, q.Protocol)

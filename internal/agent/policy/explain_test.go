@@ -13,7 +13,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// shop has a client, a server with a named port that lets clients in, a Service of it, and a pod that an unreadable policy closes.
+// shop has a client, a server with a named port that allows clients, a Service of it, and a pod that an invalid
+// policy isolates.
 func shop() *cluster.Snapshot {
 	app := func(name string) cluster.Selector {
 		return cluster.Selector{Requirements: []cluster.Requirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{name}}}}
@@ -46,7 +47,7 @@ func shop() *cluster.Snapshot {
 		EndpointSlices: cluster.ListOf(
 			&cluster.EndpointSlice{Namespace: "shop", Name: "front-x", Service: "front", Ports: ports,
 				Endpoints: []cluster.Endpoint{{Address: netip.MustParseAddr("10.1.1.3"), Ready: true}, {Address: netip.MustParseAddr("10.9.9.9"), Ready: true}}},
-			// While endpoints move from one to another, both have them.
+			// While endpoints move from one slice to another, both have them.
 			&cluster.EndpointSlice{Namespace: "shop", Name: "front-y", Service: "front", Ports: ports, Endpoints: []cluster.Endpoint{{Address: netip.MustParseAddr("10.1.1.3"), Ready: true}}},
 		),
 	}
@@ -54,7 +55,7 @@ func shop() *cluster.Snapshot {
 
 func TestExplainPolicy(t *testing.T) {
 	s := shop()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, services: lb.ModeEBPF}
+	x := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, services: lb.ModeEBPF}
 	for _, c := range []struct {
 		from, to, port, protocol string
 		allowed                  bool
@@ -84,8 +85,8 @@ func TestExplainPolicy(t *testing.T) {
 		{"shop/client", "fd96::5", "80", "TCP", false, 0, "Service shop/front has no backends"},
 		{"shop/db", "shop/client", "1", "TCP", false, 1, "closed: NetworkPolicy shop/broken is not understood: nonsense"},
 		{"shop/client", "shop/db", "1", "TCP", true, 1, ""},
-		{"shop/nobody", "shop/web", "80", "TCP", false, 0, "source: there is no pod shop/nobody"},
-		{"shop/client", "shop/nobody", "80", "TCP", false, 0, "destination: there is no pod shop/nobody"},
+		{"shop/missing", "shop/web", "80", "TCP", false, 0, "source: there is no pod shop/missing"},
+		{"shop/client", "shop/missing", "80", "TCP", false, 0, "destination: there is no pod shop/missing"},
 		{"shop/client", "shop/front", "81", "TCP", false, 0, "Service shop/front has no port 81 of protocol TCP"},
 		{"shop/client", "shop/web", "ftp", "TCP", false, 0, `no port "ftp"`},
 		{"shop/client", "shop/web", "0", "TCP", false, 0, "port 0 is not from 1 to 65535"},
@@ -122,7 +123,8 @@ func TestExplainPolicy(t *testing.T) {
 	}
 }
 
-// Beside kube-proxy the sender's policies are asked about the Service's address, and the receiver's about who has sent it.
+// Beside kube-proxy the sender's policies see the Service's address, and the receiver's the address after
+// masquerading.
 func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 	s := shop()
 	s.Pods = cluster.ListOf(slices.Delete(s.Pods.Slice(), 1, 2)...)
@@ -141,7 +143,7 @@ func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 		if c.to == "shop/web" {
 			port = "8080"
 		}
-		a, err := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, services: c.services}.answer(agentapi.PolicyQuestion{From: "shop/client", To: c.to, Port: port, Protocol: "TCP"})
+		a, err := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, services: c.services}.answer(agentapi.PolicyQuestion{From: "shop/client", To: c.to, Port: port, Protocol: "TCP"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,16 +153,16 @@ func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 	}
 }
 
-// A pod that is closed here for want of room is not allowed, whatever rules say.
+// A pod that is isolated here because a table is full is not allowed, whatever rules say.
 func TestExplainPolicyOfClosedPod(t *testing.T) {
 	x := explainer{externalIPs: anyExternalIP, snapshot: shop(), node: "n1", closed: map[closedPod]string{{cluster.Key{Namespace: "shop", Name: "web"}, true}: "map policies is full"}}
 	a, err := x.answer(agentapi.PolicyQuestion{From: "shop/client", To: "shop/web", Port: "8080", Protocol: "TCP"})
 	if err != nil || a.Allowed || a.Ways[0].Ingress.Reason != "closed: map policies is full" {
 		t.Errorf("answer %+v, error %v", a, err)
 	}
-	x.node = "n2" // where an earlier pod of that name is closed
+	x.node = "n2" // where an earlier pod of that name is isolated
 	if a, err := x.answer(agentapi.PolicyQuestion{From: "shop/client", To: "shop/web", Port: "8080", Protocol: "TCP"}); err != nil || !a.Allowed {
-		t.Errorf("a pod elsewhere of a name that is closed here: answer %+v, error %v", a, err)
+		t.Errorf("a remote pod with the name of an isolated local one: answer %+v, error %v", a, err)
 	}
 }
 

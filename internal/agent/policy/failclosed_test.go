@@ -74,8 +74,8 @@ func (f *fakePods) expect(t *testing.T, step string, ingress, egress bool) {
 	}
 }
 
-// A pod that lacks a program is closed before sets are active, and its policies are named, as not enforced if the pod cannot be closed.
-// All other policies are active. The program is tried again.
+// A pod that lacks a program is isolated before sets are active, and its policies are named, as not enforced if the
+// pod cannot be isolated. All other policies are active. Attaching is retried.
 func TestPodWithoutProgram(t *testing.T) {
 	for name, c := range map[string]struct {
 		ingress, egress bool
@@ -177,8 +177,8 @@ func TestPodWithoutProgram(t *testing.T) {
 	}
 }
 
-// An agent that adopts pods whose programs cannot be attached closes them and goes on. What an earlier one closed stays closed until this
-// one has tried.
+// An agent that adopts pods whose programs cannot be attached isolates them and continues. What an earlier one
+// isolated stays isolated until this one has tried.
 func TestPodWithoutProgramIsAdopted(t *testing.T) {
 	for name, c := range map[string]struct{ ingress, egress bool }{"ingress": {true, false}, "egress": {false, true}, "both": {true, true}} {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestPodWithoutProgramIsAdopted(t *testing.T) {
 			kernel.noIngress, kernel.noEgress = c.ingress, c.egress
 			lacks, err := pods.Adopt(failclosed.Pod{Device: "bl1", Index: 7, Addresses: []netip.Addr{webAddress}})
 			if !lacks || err == nil {
-				t.Errorf("the device is said to have all programs: lacks %t, error %v", lacks, err)
+				t.Errorf("the device is complete: lacks %t, error %v", lacks, err)
 			}
 			pods.AdoptionDone()
 			mustPass(t, p)

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// A policy that no pass has been about, or that could not be written, is pending; and so is one that has changed since.
+// A policy that no pass has included, or that could not be written, is pending; and so is one that has changed since.
 func TestPendingPoliciesAreNotInForce(t *testing.T) {
 	named := func(name string) *cluster.NetworkPolicy { return &cluster.NetworkPolicy{Namespace: "shop", Name: name} }
 	inForce, closed, pending, changed := named("a"), named("b"), named("c"), named("d")
@@ -37,7 +37,7 @@ func TestPendingPoliciesAreNotInForce(t *testing.T) {
 	}
 }
 
-// What the status says of pods and tables is what the metrics say.
+// The status and the metrics agree on pods and tables.
 func TestPolicyMetrics(t *testing.T) {
 	collected := func(s agentapi.PolicyStatus) map[string]int {
 		got := map[string]int{}
@@ -62,7 +62,7 @@ func TestPolicyMetrics(t *testing.T) {
 	}
 }
 
-// The status counts what the tables hold: a block of one address is among the single addresses, as it is in the datapath's table of these.
+// The status counts entries of tables: an ipBlock of one address is a single address, as in the datapath's table.
 func TestPolicyStatusCountsTables(t *testing.T) {
 	table, p := newFakePolicies()
 	p.compile = policy.NewCompiler("n1").Compile

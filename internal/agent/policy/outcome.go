@@ -13,33 +13,33 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// outcome is what the last pass has come to.
+// outcome is the result of the last pass.
 type outcome struct {
-	// filled says that the tables have had all policies since this agent has started.
+	// filled says that the tables have had all policies since this agent started.
 	filled bool
-	// failure is what could not be written, compileProblems are those that the compiler has found, and problems these with what did not fit
-	// and with open.
+	// failure is why the tables could not be written. compileProblems are those of the compiler, problems these
+	// together with what did not fit and with open.
 	failure                   error
 	compileProblems, problems []policy.Problem
-	// missing are pods by their addresses that lack programs which their policies need. open are the policies that are not enforced for
-	// them, since the kernel stack still forwards.
+	// missing are pods, by address, that lack programs which their policies need. open are the policies that are not
+	// enforced for them, because the kernel stack still forwards.
 	missing map[netip.Addr]failclosed.Missing
 	open    []policy.Problem
-	// closed says why pods here are closed.
+	// closed says why local pods are isolated.
 	closed map[closedPod]string
-	// postponed is when the same inputs may come to something else; zero: never.
+	// postponed is when the same inputs may have another result; zero: never.
 	postponed time.Time
-	// tables are those that were written last, and snapshot with local what they were made of.
+	// tables are those written last, and snapshot with local are their inputs.
 	tables   *policy.Tables
 	snapshot *cluster.Snapshot
 	local    policy.Local
 	states   states
 }
 
-// due tells whether the same inputs may come to something else now.
+// due reports whether the same inputs may have another result now.
 func (o outcome) due() bool { return !o.postponed.IsZero() && !time.Now().Before(o.postponed) }
 
-// conclude tells what has come of a pass to those who ask, and what is new of it to the log.
+// conclude publishes the outcome of a pass, and logs what is new.
 func (p *Policies) conclude(now outcome) {
 	before := p.current()
 	now.closed = now.closedPods()
@@ -52,7 +52,7 @@ func (p *Policies) conclude(now outcome) {
 	problem.LogNew(p.log, policySentences(before.problems), policySentences(now.problems))
 	now.filled = before.filled || now.failure == nil || ofSets(now.failure)
 	if now.filled && !before.filled {
-		p.log.Info("NetworkPolicies are in force", "policies", len(now.snapshot.NetworkPolicies), "pods", len(now.tables.Pods))
+		p.log.Info("NetworkPolicies are enforced", "policies", len(now.snapshot.NetworkPolicies), "pods", len(now.tables.Pods))
 	}
 	if !now.keepsStates(before) {
 		p.states = p.states.after(now, time.Now())
@@ -78,7 +78,7 @@ func policySentences(problems []policy.Problem) (all []string) {
 	return all
 }
 
-// all are the problems of policies, one sentence each, but for those of policies that are not understood: the source names them.
+// all are the problems of policies, one sentence each, without those of invalid policies: the source names them.
 func (o outcome) all() (all []string) {
 	if o.failure != nil && !ofSets(o.failure) { // what does not fit is among the problems
 		all = append(all, strings.Split(o.failure.Error(), "\n")...)
@@ -91,8 +91,8 @@ func (o outcome) all() (all []string) {
 	return all
 }
 
-// besideKubeProxy names the policies that do not hold for all that they are about where kube-proxy translates Services, which it does
-// when a packet has left its pod and is judged.
+// besideKubeProxy names the policies that are not fully enforced where kube-proxy translates Services: it does so
+// after a packet has left its pod and was evaluated.
 func (o outcome) besideKubeProxy() []string {
 	if o.tables == nil {
 		return nil
@@ -112,13 +112,13 @@ func (o outcome) besideKubeProxy() []string {
 	if len(governed) == 0 {
 		return nil
 	}
-	return []string{"egress rules of NetworkPolicies see the addresses of Services and not their pods, and do not hold for NodePorts of this node (--services=kube-proxy): " + named(governed)}
+	return []string{"egress rules of NetworkPolicies see the addresses of Services and not of their pods, and are not enforced for NodePorts of this node (--services=kube-proxy): " + named(governed)}
 }
 
-// allowsAll tells a rule that allows everything.
+// allowsAll reports whether a rule allows everything.
 func allowsAll(r cluster.PolicyRule) bool { return len(r.Peers) == 0 && len(r.Ports) == 0 }
 
-// named names policies in a sentence, the first ones.
+// named names the first policies in a sentence.
 func named(policies []*cluster.NetworkPolicy) string {
 	const most = 3
 	var names []string

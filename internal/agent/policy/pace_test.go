@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// slowly makes a compiler that takes so long, and counts what it compiles.
+// slowly makes a compiler that takes a time, and counts what it compiles.
 func slowly(p *Policies, took time.Duration) *atomic.Int64 {
 	compile, passes := p.compile, &atomic.Int64{}
 	p.compile = func(s *cluster.Snapshot, l policy.Local) (*policy.Tables, []policy.Problem) {
@@ -32,8 +32,8 @@ func changed(s *cluster.Snapshot) *cluster.Snapshot {
 	return &other
 }
 
-// However often something changes, passes take a tenth of a CPU, a quarter where they are long, or what the longest gap leaves them; and the last change comes into
-// force without another one.
+// However often something changes, passes take a tenth of a CPU, a quarter where they are long, or what the longest
+// gap leaves them. The last change becomes active without another one.
 func TestPassesArePaced(t *testing.T) {
 	for _, c := range []struct {
 		took  time.Duration
@@ -53,19 +53,19 @@ func TestPassesArePaced(t *testing.T) {
 				p.Update(snapshot)
 				time.Sleep(2 * time.Millisecond)
 			}
-			// A pass that finds something newer when it has compiled compiles again.
+			// A pass that finds newer inputs after compiling compiles again.
 			if n := passes.Load(); n < c.least || n > 2*c.most {
 				t.Errorf("passes of %s: %d in 10 s, want %d to %d", c.took, n, c.least, 2*c.most)
 			}
 			time.Sleep(2 * (passLongest + 2*c.took))
 			if p.current().snapshot != snapshot {
-				t.Errorf("passes of %s: the last change is not in force", c.took)
+				t.Errorf("passes of %s: the last change is not active", c.took)
 			}
 		})
 	}
 }
 
-// A pod that is added while a pass is compiled is in force with that pass: it waits for no other.
+// A pod that is added while a pass compiles is active with that pass: it waits for no other.
 func TestAddWaitsForOnePass(t *testing.T) {
 	table, p := newFakePolicies()
 	compile, compiling, goOn, compiled := p.compile, make(chan bool), make(chan bool), 0
@@ -94,7 +94,7 @@ func TestAddWaitsForOnePass(t *testing.T) {
 	}
 }
 
-// What a thread has spent is what it has run, not what it has waited.
+// The CPU time of a thread is what it ran, not what it waited.
 func TestThreadTime(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -108,7 +108,8 @@ func TestThreadTime(t *testing.T) {
 	}
 }
 
-// A short pass takes a tenth of a CPU at most; a longer one lets a change wait for a tenth of a second, or takes a quarter.
+// A short pass takes at most a tenth of a CPU; a longer one delays a change by a tenth of a second, or takes a
+// quarter.
 func TestPaceOfPasses(t *testing.T) {
 	for pass, want := range map[time.Duration]time.Duration{
 		time.Millisecond:       9 * time.Millisecond,
@@ -118,7 +119,7 @@ func TestPaceOfPasses(t *testing.T) {
 		200 * time.Millisecond: 500 * time.Millisecond,
 	} {
 		if got := gapAfter(pass); got != want {
-			t.Errorf("after a pass of %s changes are collected for %s, want %s", pass, got, want)
+			t.Errorf("after a pass of %s changes coalesce for %s, want %s", pass, got, want)
 		}
 	}
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// LocalPods are the pods of endpoints, sorted by name; all interfaces of a pod are one pod. A pod that is made anew under the same name
-// before the end of the old one was noticed is another pod, with labels of its own. Without UIDs from the runtime they are one pod, with the
-// labels of the cluster's Pod: a later sandbox of the same pod looks like one of a later pod, and policies select both addresses.
+// LocalPods are the pods of endpoints, sorted by name; all interfaces of a pod are one pod. A pod that is recreated
+// under the same name before the end of the old one was noticed is another pod, with its own labels. Without UIDs
+// from the runtime they are one pod, with the labels of the cluster's Pod: a later sandbox of the same pod looks like
+// one of a later pod, and policies select both addresses.
 func LocalPods(endpoints ...agentapi.Endpoint) []policy.LocalPod {
 	type name struct {
 		pod cluster.Key

@@ -16,7 +16,7 @@ func sandboxOfWeb(container, uid, address string) agentapi.Endpoint {
 	}
 }
 
-// A pod that is made anew before the end of the old one was noticed is another pod.
+// A pod that is recreated before the end of the old one was noticed is another pod.
 func TestPolicyPodsOf(t *testing.T) {
 	of := sandboxOfWeb
 	for name, c := range map[string]struct {
@@ -26,8 +26,8 @@ func TestPolicyPodsOf(t *testing.T) {
 		"two interfaces":     {[]agentapi.Endpoint{of("c1", "u1", "10.1.1.2"), of("c1", "u1", "10.1.1.3")}, 1},
 		"an old one":         {[]agentapi.Endpoint{of("c1", "u1", "10.1.1.2"), of("c2", "u2", "10.1.1.3")}, 2},
 		"a new sandbox":      {[]agentapi.Endpoint{of("c1", "u1", "10.1.1.2"), of("c2", "u1", "10.1.1.3")}, 1},
-		"one tells no UID":   {[]agentapi.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "u1", "10.1.1.3")}, 2},
-		"nobody tells a UID": {[]agentapi.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "", "10.1.1.3")}, 1},
+		"one without a UID":  {[]agentapi.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "u1", "10.1.1.3")}, 2},
+		"both without a UID": {[]agentapi.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "", "10.1.1.3")}, 1},
 	} {
 		pods := LocalPods(c.endpoints...)
 		addresses := 0
@@ -40,24 +40,24 @@ func TestPolicyPodsOf(t *testing.T) {
 	}
 }
 
-// Two sandboxes of a pod whose UID nobody tells are the cluster's Pod, both of them, as long as they are there: the later one from the moment
-// on at which it is known, the earlier one until its DEL. That the cluster tells of one address only, whosever it is, makes no difference.
+// Two sandboxes of a pod without a UID are both the cluster's Pod, as long as they exist: the later one from its ADD,
+// the earlier one until its DEL. It makes no difference that the cluster has only one of the addresses.
 func TestPoliciesOfTwoSandboxes(t *testing.T) {
 	before, after := netip.MustParseAddr("10.1.1.30"), netip.MustParseAddr("10.1.1.5")
 	old, latest := sandboxOfWeb("c1", "", before.String()), sandboxOfWeb("c2", "", after.String())
-	for name, told := range map[string]netip.Addr{"the earlier one's": before, "the later one's": after} {
+	for name, listed := range map[string]netip.Addr{"the earlier one's": before, "the later one's": after} {
 		t.Run(name, func(t *testing.T) {
 			snapshot := shop()
 			for pod := range snapshot.Pods.All() {
 				pod.UID = cluster.NewUID("u-" + pod.Name)
 				if pod.Name == "web" {
-					pod.Addresses = []netip.Addr{told}
+					pod.Addresses = []netip.Addr{listed}
 				}
 			}
 			table, p := newFakePolicies()
 			p.compile = policy.NewCompiler("n1").Compile
 			p.Update(snapshot)
-			// expect takes sets that hold for one of both, if it is there.
+			// expect takes sets that apply to one of both, if it exists.
 			expect := func(step string, has map[netip.Addr]bool) {
 				t.Helper()
 				tables := p.current().tables
@@ -65,7 +65,7 @@ func TestPoliciesOfTwoSandboxes(t *testing.T) {
 					_, known := tables.Peers.Get(a)
 					sets := table.of(a)
 					if governed := sets.Ingress != policy.NotIsolated && sets.Ingress != policy.DenyAll && sets.Egress == policy.NotIsolated; governed != has[a] || known != has[a] {
-						t.Errorf("%s: %s has sets %+v, and is somebody to others: %t", step, a, sets, known)
+						t.Errorf("%s: %s has sets %+v, and has an identity: %t", step, a, sets, known)
 					}
 				}
 				if has[before] && has[after] && (table.of(before) != table.of(after) || tables.Identity(before) != tables.Identity(after)) {

@@ -1,5 +1,5 @@
-// Package policy brings NetworkPolicies into the datapath: from snapshots of the cluster and the pods of this node, independently of
-// reconciliations.
+// Package policy brings NetworkPolicies into the datapath: from snapshots of the cluster and the pods of this node,
+// independently of reconciliations.
 package policy
 
 import (
@@ -22,29 +22,29 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Table is the datapath's side of NetworkPolicies; datapath.Policies is one. What does not fit leaves the pods closed that it
-// is about, and does not keep the others.
+// Table is the datapath's policy table; datapath.Policies is one. Pods of rules that do not fit are isolated; others
+// are not affected.
 type Table interface {
-	// Sync makes the tables hold these and nothing else.
+	// Sync makes the tables hold exactly these.
 	Sync(*policy.Tables) (changed int, err error)
-	// Close closes pods by their addresses until Release, whatever tables say meanwhile.
+	// Close isolates pods by their addresses until Release, whatever the tables hold meanwhile.
 	Close([]netip.Addr) error
 	Release([]netip.Addr) error
-	// Knows tells whether the tables say something of one of these addresses.
+	// Knows reports whether the tables have entries of one of these addresses.
 	Knows([]netip.Addr) bool
 }
 
-// policyRetry is how often what could not be written is tried again, and policyRetryFull what did not fit: what makes room is mostly a pass
-// of its own.
+// policyRetry is how often failed writes are retried, and policyRetryFull what did not fit: usually another pass
+// frees entries.
 const (
 	policyRetry     = time.Second
 	policyRetryFull = 30 * time.Second
 )
 
-// Policies carries NetworkPolicies from snapshots into the datapath: a path of its own as that of Services is.
+// Policies writes NetworkPolicies from snapshots to the datapath, independently of reconciliations.
 //
-// A pod that is added is closed until tables are in force that were made with it. Whatever an earlier agent has put into force stays until
-// this one knows all policies.
+// A new pod is isolated until tables that include it are active. The tables of an earlier agent stay active until
+// this one has synced all policies.
 type Policies struct {
 	log     *slog.Logger
 	table   Table
@@ -54,47 +54,49 @@ type Policies struct {
 	compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem)
 	// spent is the CPU time of the thread that runs passes.
 	spent func() time.Duration
-	// postponed is when compile may say something else of the same inputs; zero if it will not.
+	// postponed is when compile may have another result for the same inputs; zero: never.
 	postponed func() time.Time
 	wake      loop.Signal
-	// fresh says that the table began empty.
+	// fresh says that the table was empty at the start.
 	fresh bool
-	// failClosed prepares for sets before they are active and returns the pods that lack a program: see failclosed.Pods.Update.
+	// failClosed prepares for sets before they are active and returns the pods that lack a program: see
+	// failclosed.Pods.Update.
 	failClosed func(map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing
-	// changed is called after each pass, filledFirst after the one that first filled the tables, and completeAgain after one where all pods
-	// have their programs and in the one before some had not. They must not block.
+	// changed is called after each pass, filledFirst after the one that first filled the tables, and completeAgain
+	// after one where all pods have their programs while some had not before. They must not block.
 	changed, filledFirst, completeAgain func()
 
 	inputs inputs
-	// holding is held while addresses are closed and released, so that the table hears of it in the order of the inputs.
+	// holding is held while addresses are closed and released, so that the table sees them in the order of the
+	// inputs.
 	holding sync.Mutex
-	// mu is held during a pass, of which there is one at a time, and guards what follows. The one lock that a pass takes beside is that
-	// of failClosed: an agent may hold its own.
+	// mu is held during a pass and guards the fields below. The only other lock that a pass takes is that of
+	// failClosed: an agent may hold its own.
 	mu sync.Mutex
 	// done is the number of the inputs of the last pass.
 	done uint64
-	// since is when the first change was heard of that is not in force yet; zero if all are.
+	// since is the time of the first change that is not active yet; zero if all are.
 	since  time.Time
 	states states
 
-	outcomeMu sync.Mutex // nobody who asks waits for a pass
+	outcomeMu sync.Mutex // readers do not wait for a pass
 	outcome   outcome
 }
 
-// inputs are the newest of what a pass depends on.
+// inputs are the newest inputs of a pass.
 type inputs struct {
 	mu       sync.Mutex
 	snapshot *cluster.Snapshot // nil until the source has delivered one
-	// since is when the first change was heard of that no pass has taken up; zero if there is none.
+	// since is the time of the first change that no pass has started with; zero if there is none.
 	since time.Time
-	// passing and passingPods are what the pass under way is made with; nil if there is none.
+	// passing and passingPods are the inputs of the current pass; nil if there is none.
 	passing     *cluster.Snapshot
 	passingPods []policy.LocalPod
-	// located says that a reconciliation has found out the addresses in local.
+	// located says that a reconciliation has found the addresses in local.
 	located bool
 	local   policy.Local
-	// held are addresses that were closed for pods that were added, each with the number that the inputs had then. A pass with these or later
-	// inputs releases them: its tables know the pod, or that it is gone.
+	// held are addresses that were closed for new pods, each with the number of the inputs at the time. A pass with
+	// these or later inputs releases them: its tables include the pod, or it is gone.
 	held map[netip.Addr]uint64
 	// number counts changes.
 	number uint64
@@ -107,17 +109,17 @@ type Options struct {
 	Node string
 	// Manifests says that the cluster's state comes from manifests: pods have no labels of their own.
 	Manifests bool
-	// Services, NodePorts, ExternalIPs and DSR explain connections to Services. NodePorts are the networks of NodePort addresses; none
-	// means the addresses of Nodes.
+	// Services, NodePorts, ExternalIPs and DSR explain connections to Services. NodePorts are the networks of
+	// NodePort addresses; none means the addresses of Nodes.
 	Services               lb.Mode
 	NodePorts, ExternalIPs []netip.Prefix
 	DSR                    bool
-	// Fresh says that the table began empty.
+	// Fresh says that the table was empty at the start.
 	Fresh bool
 	// FailClosed prepares for sets before they are active: see failclosed.Pods.Update.
 	FailClosed func(map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing
-	// Changed is called after each pass. Reconcile is called after the pass that first filled the tables, and after one where all pods have
-	// their programs and in the one before some had not. They must not block.
+	// Changed is called after each pass. Reconcile is called after the pass that first filled the tables, and after
+	// one where all pods have their programs while some had not before. They must not block.
 	Changed, Reconcile func()
 	Beat               *loop.Beat
 }
@@ -145,7 +147,7 @@ func newPolicies(table Table, compile func(*cluster.Snapshot, policy.Local) (*po
 	return p
 }
 
-// deliver, setNode and setPods hand over what is new and return at once.
+// Update hands over a snapshot. It does not block.
 func (p *Policies) Update(snapshot *cluster.Snapshot) {
 	p.take(func(in *inputs) (isNew bool) {
 		isNew = in.snapshot == nil || !same(in.snapshot, snapshot)
@@ -157,7 +159,7 @@ func (p *Policies) Update(snapshot *cluster.Snapshot) {
 	})
 }
 
-// earlier gives the first of two times; zero is none.
+// earlier gives the earlier of two times; zero means none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -194,27 +196,27 @@ func (p *Policies) take(change func(*inputs) (isNew bool)) (number uint64) {
 	return p.inputs.number
 }
 
-// same tells whether two snapshots are the same to policies. Nodes tell whose addresses are this one's.
+// same reports whether two snapshots are the same for policies. Nodes have the addresses of this one.
 func same(a, b *cluster.Snapshot) bool {
 	return cluster.Same(a.NetworkPolicies, b.NetworkPolicies) && cluster.Same(a.Namespaces, b.Namespaces) && a.Pods.Same(b.Pods) &&
 		cluster.Same(a.Nodes, b.Nodes) && slices.Equal(a.Unknown, b.Unknown) && slices.Equal(a.Partial, b.Partial)
 }
 
-// current is what the last pass has come to.
+// current is the outcome of the last pass.
 func (p *Policies) current() outcome {
 	p.outcomeMu.Lock()
 	defer p.outcomeMu.Unlock()
 	return p.outcome
 }
 
-// run makes a pass whenever something is new, and again after one that has failed, until ctx ends.
+// Run makes a pass after each change, and again after a failure, until ctx ends.
 func (p *Policies) Run(ctx context.Context) error {
 	runtime.LockOSThread() // see spent
 	defer runtime.UnlockOSThread()
 	var spent time.Duration
 	pass := func() {
 		before := p.spent()
-		_ = p.Pass() // what failed is in the outcome
+		_ = p.Pass() // errors are in the outcome
 		spent = p.spent() - before
 	}
 	passIf := func(due func(outcome) bool) func(time.Time) {
@@ -237,7 +239,7 @@ func (p *Policies) Run(ctx context.Context) error {
 	return l.Run(ctx)
 }
 
-// passAt makes a pass with inputs of this number, unless there has been one.
+// PassAt makes a pass with inputs of at least this number, unless there has been one.
 func (p *Policies) PassAt(number uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -247,14 +249,14 @@ func (p *Policies) PassAt(number uint64) error {
 	return p.passLocked()
 }
 
-// pass makes the tables hold what is known now, and gives what could not be written.
+// Pass makes the tables hold the current inputs, and returns what failed.
 func (p *Policies) Pass() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.passLocked()
 }
 
-// passInputs are what one pass is made with.
+// passInputs are the inputs of one pass.
 type passInputs struct {
 	snapshot *cluster.Snapshot
 	local    policy.Local
@@ -262,13 +264,14 @@ type passInputs struct {
 	number   uint64
 }
 
-// takeInputs gives the newest inputs; ok is false while these are not enough, and located says whether this node's addresses are known.
+// takeInputs gives the newest inputs; ok is false while these are incomplete, and located reports whether this node's
+// addresses are known.
 func (p *Policies) takeInputs() (now passInputs, located, ok bool) {
 	p.inputs.mu.Lock()
 	defer p.inputs.mu.Unlock()
 	now = passInputs{p.inputs.snapshot, p.inputs.local, maps.Clone(p.inputs.held), p.inputs.number}
 	if !p.inputs.located || now.snapshot == nil || !known(now.snapshot) {
-		p.inputs.since = time.Time{} // how long the cluster is not known is another matter
+		p.inputs.since = time.Time{} // the time until the cluster is synced does not count
 		return now, p.inputs.located, false
 	}
 	p.inputs.passing, p.inputs.passingPods = now.snapshot, now.local.Pods
@@ -289,10 +292,10 @@ func (p *Policies) passLocked() error {
 	begin := time.Now()
 	last := p.current()
 	tables, problems := last.tables, last.compileProblems
-	if now.number != p.done || last.due() { // else it is only tried again
+	if now.number != p.done || last.due() { // else it is only a retry
 		tables, problems = p.compile(now.snapshot, now.local)
-		// What has come while that took long, above all a pod that is being added, comes in here: it costs what it touches, and
-		// whoever waits for it waits for this pass and no other.
+		// Changes that came meanwhile, above all a new pod, are added now: they cost only what they touch, and their
+		// ADD waits for this pass and no other.
 		if newer, _, ok := p.takeInputs(); ok && newer.number != now.number {
 			now = newer
 			tables, problems = p.compile(now.snapshot, now.local)
@@ -312,14 +315,14 @@ func (p *Policies) passLocked() error {
 	return err
 }
 
-// passed takes note that a pass is over.
+// passed marks the end of a pass.
 func (p *Policies) passed() {
 	p.inputs.mu.Lock()
 	defer p.inputs.mu.Unlock()
 	p.inputs.passing, p.inputs.passingPods = nil, nil
 }
 
-// observe takes note of how long a change took to be in force. What could not be written goes on taking.
+// observe records how long a change took to become active. A failed write continues to count.
 func (p *Policies) observe(changed int, err error) {
 	if err != nil && !ofSets(err) {
 		return
@@ -330,13 +333,14 @@ func (p *Policies) observe(changed int, err error) {
 	p.since = time.Time{}
 }
 
-// ofSets tells whether an error is that of some sets of rules, whose pods are closed, and not of the tables themselves.
+// ofSets reports whether an error is about some sets of rules, whose pods are isolated, and not about the tables
+// themselves.
 func ofSets(err error) bool {
 	var some *dppolicy.SyncError
 	return errors.As(err, &some)
 }
 
-// admitNode lets this node reach the pods that are closed while policies are not known, if no earlier agent has done so.
+// admitNode lets this node reach isolated pods while policies are not synced, unless an earlier agent has done so.
 func (p *Policies) admitNode(own []netip.Addr) error {
 	if !p.fresh {
 		return nil
@@ -347,24 +351,24 @@ func (p *Policies) admitNode(own []netip.Addr) error {
 	}
 	_, err := p.table.Sync(&policy.Tables{Identities: identities})
 	if err != nil {
-		p.log.Error("this node does not reach pods that are closed", "error", err)
+		p.log.Error("this node does not reach isolated pods", "error", err)
 	}
 	return err
 }
 
-// policyKinds are what policies are compiled from.
+// policyKinds are the inputs of policies.
 var policyKinds = cluster.Kinds{cluster.KindNetworkPolicy, cluster.KindNamespace, cluster.KindPod}
 
-// known tells whether a snapshot has all policies, and all that they select from: a pod without its labels is one that they do not
-// select. Before, what an earlier agent has put into force stays, and pods that are added are closed.
+// known reports whether a snapshot has all policies, and everything that they select from: a pod without its labels
+// would not be selected. Until then, the tables of an earlier agent stay active, and new pods are isolated.
 func known(s *cluster.Snapshot) bool {
 	return !slices.ContainsFunc(policyKinds, s.Unknown.Has) && !slices.ContainsFunc(policyKinds, s.Partial.Has)
 }
 
-// Filled says that the tables have had all policies since this agent started.
+// Filled reports whether the tables have had all policies since this agent started.
 func (p *Policies) Filled() bool { return p.current().filled }
 
-// Names are the names of the policies in the tables; nil before the first pass. Nobody changes them.
+// Names are the names of the policies in the tables; nil before the first pass. They must not be changed.
 func (p *Policies) Names() map[policy.Policy]cluster.Key {
 	if t := p.current().tables; t != nil {
 		return t.Names

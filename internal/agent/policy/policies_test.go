@@ -21,7 +21,7 @@ import (
 
 var closedSets = policy.Sets{Ingress: policy.DenyAll, Egress: policy.DenyAll}
 
-// fakePolicies does with pods what datapath.Policies does.
+// fakePolicies is a fake of datapath.Policies.
 type fakePolicies struct {
 	mu         sync.Mutex
 	wanted     map[netip.Addr]policy.Sets
@@ -75,7 +75,7 @@ func (f *fakePolicies) Knows(addresses []netip.Addr) bool {
 	})
 }
 
-// of gives what holds for an address.
+// of gives the sets of an address.
 func (f *fakePolicies) of(a netip.Addr) policy.Sets {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +92,7 @@ var (
 	webSets    = policy.Sets{Ingress: 7}
 )
 
-// newFakePolicies gives policies that are compiled to the set 7 for each pod whose namespace has one, and their table.
+// newFakePolicies gives Policies that compile to the set 7 for each pod whose namespace has one, and their table.
 func newFakePolicies() (*fakePolicies, *Policies) {
 	table := &fakePolicies{held: map[netip.Addr]bool{}}
 	compile := func(s *cluster.Snapshot, local policy.Local) (*policy.Tables, []policy.Problem) {
@@ -133,7 +133,7 @@ func expectSets(t *testing.T, step string, table *fakePolicies, want policy.Sets
 	}
 }
 
-// What an earlier agent has put into force stays until everything is known that policies depend on; pods that are added are closed.
+// The policies of an earlier agent stay active until all inputs of policies are synced; new pods are isolated.
 func TestPoliciesKeepWhatIsNotKnown(t *testing.T) {
 	for name, unknown := range map[string]*cluster.Snapshot{
 		"nothing":                {Unknown: cluster.AllKinds},
@@ -148,7 +148,7 @@ func TestPoliciesKeepWhatIsNotKnown(t *testing.T) {
 		p.filledFirst = func() { filled++ }
 		p.Update(unknown)
 		if ingress, egress := p.isolates("shop"); !ingress || !egress {
-			t.Errorf("%s: policies that are not known do not isolate", name)
+			t.Errorf("%s: unsynced policies do not isolate", name)
 		}
 		number, err := p.close([]policy.LocalPod{webLocal}, webLocal.Addresses)
 		if err != nil {
@@ -164,13 +164,13 @@ func TestPoliciesKeepWhatIsNotKnown(t *testing.T) {
 		p.UpdatePods(nil)
 		mustPass(t, p)
 		if !p.current().filled || filled != 1 {
-			t.Errorf("%s: filled %t, told so %d times", name, p.current().filled, filled)
+			t.Errorf("%s: filled %t, reported %d times", name, p.current().filled, filled)
 		}
 	}
 }
 
-// The node reaches pods that are closed because policies are not known, also where no earlier agent has seen to that. What one has put into
-// force is not touched.
+// The node reaches pods that are isolated because policies are not synced, also without an earlier agent. The tables
+// of an earlier agent are not touched.
 func TestNodeIsAdmittedBeforePoliciesAreKnown(t *testing.T) {
 	for _, fresh := range []bool{true, false} {
 		table, p := newFakePolicies()
@@ -184,7 +184,7 @@ func TestNodeIsAdmittedBeforePoliciesAreKnown(t *testing.T) {
 	}
 }
 
-// Only policies of a pod's namespace can isolate it, and they in their directions.
+// Only policies of a pod's namespace can isolate it, in their directions.
 func TestIsolates(t *testing.T) {
 	_, p := newFakePolicies()
 	s := policySnapshot("a", "shop")
@@ -197,8 +197,8 @@ func TestIsolates(t *testing.T) {
 	}
 }
 
-// A pod stays closed while tables are written that were made without it, and opens with those that were made with it. An address that
-// goes from one pod to another meanwhile is the new one's, and closed.
+// A pod stays isolated while tables are written that do not include it, and is released with those that do. An
+// address that moves to another pod meanwhile belongs to the new one, and stays isolated.
 func TestPodIsClosedUntilAPassKnowsIt(t *testing.T) {
 	table, p := newFakePolicies()
 	p.Update(policySnapshot("shop"))
@@ -228,12 +228,12 @@ func TestPodIsClosedUntilAPassKnowsIt(t *testing.T) {
 		t.Errorf("%d writes for a pod that is known, error %v", table.syncs-syncs, err)
 	}
 	add(webLocal)
-	p.UpdatePods(nil) // it is gone before a pass has known it
+	p.UpdatePods(nil) // it is gone before a pass has included it
 	mustPass(t, p)
 	expectSets(t, "gone", table, policy.Sets{})
 }
 
-// What could not be written is tried again without being compiled again, and closes the pods that it is about until then.
+// A failed write is retried without compiling again, and isolates its pods until then.
 func TestPoliciesAreTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, p := newFakePolicies()
@@ -281,7 +281,7 @@ func TestPoliciesAreTriedAgain(t *testing.T) {
 	})
 }
 
-// What the compiler has postponed is compiled when that is due, once, though nothing is new.
+// What the compiler postponed is compiled when it is due, once, without any change.
 func TestPostponedPoliciesAreCompiled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, p := newFakePolicies()
@@ -313,7 +313,7 @@ func TestPostponedPoliciesAreCompiled(t *testing.T) {
 	})
 }
 
-// A policy that does not fit is named with its pods, and everything else is in force.
+// A policy that does not fit is named with its pods, and everything else is active.
 func TestPolicyThatDoesNotFit(t *testing.T) {
 	fake, p := newFakePolicies()
 	fake.fail = &dppolicy.SyncError{Sets: []policy.Set{webSets.Ingress}, Pods: webLocal.Addresses, Err: &table.FullError{Map: "policies", Size: 2, Flag: "--policies-max"}}
@@ -341,7 +341,7 @@ func TestPolicyThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A snapshot that says nothing new to policies is no reason for a pass, but the newest one answers questions.
+// A snapshot without changes for policies causes no pass, but the newest one answers questions.
 func TestOnlyWhatPoliciesDependOnIsNew(t *testing.T) {
 	_, p := newFakePolicies()
 	first := policySnapshot("shop")
@@ -365,7 +365,7 @@ func TestOnlyWhatPoliciesDependOnIsNew(t *testing.T) {
 	}
 }
 
-// Since when a policy is in force is told, and begins anew when it changes.
+// The time of a state is kept, and starts anew when the policy changes.
 func TestPolicyStates(t *testing.T) {
 	begin := time.Now()
 	s := policySnapshot("a", "b")

@@ -61,7 +61,7 @@ func directions(p *cluster.NetworkPolicy) []string {
 	return all
 }
 
-// newest gives the snapshot and what is known of the node for the next pass.
+// newest gives the snapshot and the local inputs of the next pass.
 func (p *Policies) newest() (*cluster.Snapshot, policy.Local) {
 	p.inputs.mu.Lock()
 	defer p.inputs.mu.Unlock()
@@ -71,7 +71,7 @@ func (p *Policies) newest() (*cluster.Snapshot, policy.Local) {
 	return p.inputs.snapshot, p.inputs.local.Named(p.inputs.snapshot)
 }
 
-// Status counts NetworkPolicies, the pods that they select, and what is in the tables.
+// Status counts NetworkPolicies, the pods that they select, and the entries of the tables.
 func (p *Policies) Status() agentapi.PolicyStatus {
 	s := agentapi.PolicyStatus{Enforced: true}
 	o := p.current()
@@ -112,14 +112,15 @@ func (p *Policies) Status() agentapi.PolicyStatus {
 	return s
 }
 
-// Warning is a problem of a NetworkPolicy that concerns pods here. Open says that the policy is not enforced for them; else they are closed.
+// Warning is a problem of a NetworkPolicy that concerns local pods. Open says that the policy is not enforced for
+// them; else they are isolated.
 type Warning struct {
 	policy.Problem
 	Open bool
 }
 
-// Warnings are the problems of policies that close pods here or leave them open, and the other problems. With reported, policies that no
-// node understands are reported by one node for all.
+// Warnings are the problems of policies that isolate local pods or leave them open, and the other problems. With
+// reported, policies that are invalid on all nodes are reported by one node.
 func (p *Policies) Warnings(reported bool) (ofPolicies []Warning, others []string) {
 	o := p.current()
 	of := map[string]bool{}
@@ -170,5 +171,5 @@ func unknownPolicies(s *cluster.Snapshot) string {
 
 // NotEnforced says that this agent enforces no policies of a snapshot.
 func NotEnforced(s *cluster.Snapshot) string {
-	return "NetworkPolicies have no effect by this agent (--policy=none): " + named(s.NetworkPolicies)
+	return "NetworkPolicies have no effect on this node (--policy=none): " + named(s.NetworkPolicies)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 )
 
-// state is what has become of a policy: a state as the API has it, why, and since when.
+// state is the state of a policy in the API, with its reason and its time.
 type state struct {
 	of            *cluster.NetworkPolicy
 	state, reason string
@@ -58,17 +58,17 @@ func (before states) after(o outcome, now time.Time) states {
 	return states
 }
 
-// isWhole tells whether everything is in force as it is meant.
+// isWhole reports whether everything is applied as intended.
 func (o outcome) isWhole() bool {
 	return o.snapshot != nil && len(o.problems)+len(o.open) == 0 && o.failure == nil
 }
 
-// keepsStates tells, without looking at each of thousands of policies, whether their states are those after the pass before.
+// keepsStates reports, without visiting thousands of policies, whether their states are those after the last pass.
 func (o outcome) keepsStates(before outcome) bool {
 	return o.isWhole() && before.isWhole() && cluster.Same(o.snapshot.NetworkPolicies, before.snapshot.NetworkPolicies)
 }
 
-// count says how many of these policies are closed, and how many are not in force yet: no pass has been about those.
+// count gives how many of these policies are closed, and how many are pending: no pass has included those.
 func (states states) count(of []*cluster.NetworkPolicy) (closed, pending int) {
 	for _, p := range of {
 		switch s, ok := states[p.Key()]; {
@@ -87,7 +87,7 @@ type closedPod struct {
 	ingress bool
 }
 
-// set gives the one of that direction.
+// set gives the set of that direction.
 func (c closedPod) set(of policy.Sets) policy.Set {
 	if c.ingress {
 		return of.Ingress
@@ -95,7 +95,7 @@ func (c closedPod) set(of policy.Sets) policy.Set {
 	return of.Egress
 }
 
-// closedPods says why pods here are closed.
+// closedPods says why local pods are isolated.
 func (o outcome) closedPods() map[closedPod]string {
 	all := map[closedPod]string{}
 	var full *dppolicy.SyncError
@@ -119,14 +119,14 @@ func (o outcome) closedPods() map[closedPod]string {
 	return all
 }
 
-// isAnother tells whether a pod is one that was before, or comes after, the one that is asked about by its name.
+// isAnother reports whether a pod is an earlier or a later one of the same name.
 func (o outcome) isAnother(pod policy.LocalPod) bool {
 	return pod.Object(o.snapshot) == nil && slices.ContainsFunc(o.local.Pods, func(other policy.LocalPod) bool {
 		return other.Pod == pod.Pod && other.Object(o.snapshot) != nil
 	})
 }
 
-// whyClosed says why a pod is closed in the tables.
+// whyClosed says why a pod is isolated in the tables.
 func (o outcome) whyClosed(pod policy.LocalPod) string {
 	for _, problem := range o.compileProblems {
 		if slices.Contains(problem.Pods, pod.Pod) {
@@ -134,12 +134,12 @@ func (o outcome) whyClosed(pod policy.LocalPod) string {
 		}
 	}
 	if pod.Object(o.snapshot) == nil {
-		return fmt.Sprintf("the cluster has not told of pod %s yet", pod.Pod)
+		return fmt.Sprintf("the cluster has not reported pod %s yet", pod.Pod)
 	}
-	return "what governs it is not known"
+	return "its policies are not synced"
 }
 
-// unfinished are the policies of which not everything did fit, each with the pods that are closed for it.
+// unfinished are the policies that did not fit completely, each with the pods that are isolated for it.
 func (o outcome) unfinished() (all []policy.Problem) {
 	var full *dppolicy.SyncError
 	if !errors.As(o.failure, &full) {
@@ -165,12 +165,12 @@ func (o outcome) unfinished() (all []policy.Problem) {
 		}
 	}
 	return o.problemsOf(concerned, func(key cluster.Key, pods []cluster.Key) string {
-		return fmt.Sprintf("NetworkPolicy %s does not fit, and %d pods that it selects here are closed: %v", key, len(pods), problem.OneLine{Err: full.Err})
+		return fmt.Sprintf("NetworkPolicy %s does not fit, and %d local pods that it selects are isolated: %v", key, len(pods), problem.OneLine{Err: full.Err})
 	})
 }
 
-// incompletePods are the policies whose pods lack the program of a direction, each with those pods: for closed ones the kernel stack
-// forwards nothing, for open ones everything.
+// incompletePods are the policies whose pods lack the program of a direction, each with those pods: for closed ones
+// the kernel stack forwards nothing, for open ones everything.
 func (o outcome) incompletePods() (closed, open []policy.Problem) {
 	for _, d := range []struct {
 		ingress      bool
@@ -189,7 +189,7 @@ func (o outcome) incompletePods() (closed, open []policy.Problem) {
 	return closed, open
 }
 
-// incompleteIn are those of one direction; state says what has become of the pods.
+// incompleteIn are those of one direction; state is the consequence for the pods.
 func (o outcome) incompleteIn(ingress bool, state string, why error) (all []policy.Problem) {
 	concerned := map[cluster.Key][]cluster.Key{}
 	view := o.local.View(o.snapshot, "")
@@ -204,7 +204,7 @@ func (o outcome) incompleteIn(ingress bool, state string, why error) (all []poli
 		for _, key := range policies {
 			concerned[key] = append(concerned[key], pod.Pod)
 		}
-		if len(policies) == 0 { // closed, since its labels are not known
+		if len(policies) == 0 { // isolated, because its labels are not known
 			all = append(all, policy.Problem{Pods: []cluster.Key{pod.Pod}, Text: fmt.Sprintf("pod %s is %s: %v", pod.Pod, state, problem.OneLine{Err: why})})
 		}
 	}
@@ -213,12 +213,12 @@ func (o outcome) incompleteIn(ingress bool, state string, why error) (all []poli
 	})...)
 }
 
-// isIncomplete tells whether a pod lacks the program of a direction that its policies need.
+// isIncomplete reports whether a pod lacks the program of a direction that its policies need.
 func (o outcome) isIncomplete(pod policy.LocalPod, ingress bool) bool {
 	return slices.ContainsFunc(pod.Addresses, func(a netip.Addr) bool { return o.missing[a].Reason(ingress) != nil })
 }
 
-// problemsOf makes one problem of each policy with the pods that are concerned.
+// problemsOf makes one problem of each policy, with its pods.
 func (o outcome) problemsOf(concerned map[cluster.Key][]cluster.Key, text func(cluster.Key, []cluster.Key) string) (all []policy.Problem) {
 	for _, key := range slices.SortedFunc(maps.Keys(concerned), cluster.Key.Compare) {
 		pods := concerned[key]
@@ -227,7 +227,7 @@ func (o outcome) problemsOf(concerned map[cluster.Key][]cluster.Key, text func(c
 	return all
 }
 
-// countPods names pods in a sentence, where they are singular.
+// countPods names or counts pods in a sentence, in the singular.
 func countPods(pods []cluster.Key) string {
 	if len(pods) == 1 {
 		return "pod " + pods[0].String()
@@ -237,9 +237,9 @@ func countPods(pods []cluster.Key) string {
 
 // selecting gives the policies that select a pod in each direction.
 func selecting(s *cluster.Snapshot, pod cluster.Key) (ingress, egress []cluster.Key) {
-	somebody := evaluate.Endpoint{Address: netip.IPv4Unspecified()}
-	v := evaluate.Evaluate(s, evaluate.Traffic{Source: evaluate.Endpoint{Pod: pod}, Destination: somebody, Protocol: cluster.TCP, Port: 1})
+	external := evaluate.Endpoint{Address: netip.IPv4Unspecified()}
+	v := evaluate.Evaluate(s, evaluate.Traffic{Source: evaluate.Endpoint{Pod: pod}, Destination: external, Protocol: cluster.TCP, Port: 1})
 	egress = v.Egress.Isolating
-	v = evaluate.Evaluate(s, evaluate.Traffic{Source: somebody, Destination: evaluate.Endpoint{Pod: pod}, Protocol: cluster.TCP, Port: 1})
+	v = evaluate.Evaluate(s, evaluate.Traffic{Source: external, Destination: evaluate.Endpoint{Pod: pod}, Protocol: cluster.TCP, Port: 1})
 	return v.Ingress.Isolating, egress
 }

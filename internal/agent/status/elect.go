@@ -6,8 +6,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Elected says whether this node reports what every node sees of an object. All nodes agree without communication: each ready node has a
-// number for each object (rendezvous hashing), and the highest one reports. If no node is ready, all report.
+// Elected reports whether this node reports a problem of an object that every node sees. All nodes agree without
+// communication: each ready node has a number for each object (rendezvous hashing), and the highest one reports. If
+// no node is ready, all report.
 func Elected(self string, ready []string, kind cluster.Kind, key cluster.Key) bool {
 	best, most := "", uint64(0)
 	for _, name := range ready {

@@ -7,7 +7,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Of what every node sees of an object exactly one node reports, another one when that is gone, and no node reports much more than others.
+// Exactly one node reports an object's problem that every node sees, another one when that is gone, and no node
+// reports much more than others.
 func TestOneNodeReports(t *testing.T) {
 	var ready []string
 	for i := range 50 {
@@ -26,7 +27,7 @@ func TestOneNodeReports(t *testing.T) {
 			}
 		}
 		if winner == "" {
-			t.Fatalf("nobody reports %s", key)
+			t.Fatalf("no node reports %s", key)
 		}
 		reports[winner]++
 	}
@@ -36,7 +37,7 @@ func TestOneNodeReports(t *testing.T) {
 		}
 	}
 	if !Elected("any", nil, cluster.KindService, cluster.Key{}) {
-		t.Error("nobody reports while no node is ready")
+		t.Error("no node reports while none is ready")
 	}
 	if Elected("unready", ready, cluster.KindService, cluster.Key{}) {
 		t.Error("a node that is not ready reports")

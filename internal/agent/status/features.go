@@ -5,8 +5,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/kernelprobe"
 )
 
-// optionalFeatures are what a kernel may lack, in the order of `beeline status`. Name is that of
-// kernelprobe.Kinds, where the probe is done there.
+// optionalFeatures are what a kernel may lack, in the order of `beeline status`. Name is that in kernelprobe.Kinds,
+// if the probe is there.
 var optionalFeatures = []agentapi.Feature{
 	{Name: "tcx", Gives: "programs are replaced by one atomic update and ordered beside those of others", Needs: "Linux 6.6", Instead: "filters of the clsact qdisc"},
 	{Name: "netkit", Gives: "pod devices without a pass through the backlog on the way out (not used yet)", Needs: "Linux 6.7, CONFIG_NETKIT", Instead: "veth"},

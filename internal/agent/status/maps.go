@@ -7,24 +7,24 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// ScrapePatience is how long a scrape waits for the entries of maps to be counted, before it gets the last count.
+// ScrapePatience is how long a scrape waits for map entries to be counted, before it gets the last count.
 const ScrapePatience = 250 * time.Millisecond
 
-// MapCounts is what was last known of the maps. Counting reads whole tables, which takes seconds when they are large and full: it is done
-// once at a time, beside those who ask.
+// MapCounts holds the last counts of map entries. Counting reads whole tables, which takes seconds when they are
+// large and full. It runs once at a time, in the background.
 type MapCounts struct {
 	// Read counts.
 	Read func() ([]table.MapInfo, error)
 
 	mu sync.Mutex
-	// under is closed when the count that is under way has ended; nil while there is none.
+	// under is closed at the end of the running count; nil if there is none.
 	under chan struct{}
 	maps  []table.MapInfo
 	at    time.Time
 	err   error
 }
 
-// Latest gives the newest count that is there within patience, and when it began; none has zero time.
+// Latest gives the newest count that is available within patience, and when it started; the zero time means none.
 func (c *MapCounts) Latest(patience time.Duration) (maps []table.MapInfo, at time.Time, err error) {
 	c.mu.Lock()
 	if c.under == nil {

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// The agent's memory. Nearly all of it is the cluster's state, which stays: Go would let as much garbage come on top before it collects, and keep
-// from the kernel what that took for minutes. A limit makes it collect in time, and only where there is need.
+// The agent's memory is mostly the cluster's state, which is live. By default Go allows as much garbage on top before
+// it collects, and returns it to the kernel after minutes. A limit makes it collect in time, and only when needed.
 const (
-	// memoryLimit is that of the Go runtime, to which the pages of the program come, some 30 MiB.
+	// memoryLimit is that of the Go runtime; the pages of the program add some 30 MiB.
 	memoryLimit = 208 << 20
-	// A cluster whose state needs more gets so much beside it, in percent of the state: a limit that is too tight would be paid for in CPU.
+	// A larger state gets this much on top, in percent of it: too tight a limit costs CPU.
 	memoryRoom     = 40
 	memoryInterval = time.Second
 )
 
-// limitFor is the limit for a heap of which so many bytes are in use.
+// limitFor is the limit for a live heap of so many bytes.
 func limitFor(live uint64) int64 { return int64(max(memoryLimit, live+live*memoryRoom/100)) }
 
-// BoundMemory keeps the limit until ctx ends, unless the environment has set one.
+// BoundMemory maintains the limit until ctx ends, unless the environment has set one.
 func BoundMemory(ctx context.Context, limited bool) error {
 	if limited {
 		<-ctx.Done()
@@ -31,7 +31,7 @@ func BoundMemory(ctx context.Context, limited bool) error {
 	defer ticker.Stop()
 	for limit := int64(0); ; {
 		runtimemetrics.Read(live)
-		// Only what is worth it: to change the limit stops the program for a moment.
+		// Only larger changes: setting the limit stops the program for a moment.
 		if want := limitFor(live[0].Value.Uint64()); want != limit && (want > limit || want < limit-limit/20) {
 			limit = want
 			debug.SetMemoryLimit(limit)

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-// Small clusters share one limit, and state that does not fit has room beside it.
+// Small clusters share one limit; a larger state gets some memory on top.
 func TestMemoryLimit(t *testing.T) {
 	for live, want := range map[uint64]int64{0: 208 << 20, 100 << 20: 208 << 20, 200 << 20: 280 << 20, 1 << 30: 1433 << 20} {
 		if got := limitFor(live); got>>20 != want>>20 {
@@ -17,7 +17,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// A limit that somebody else has set stays.
+// A limit of the environment is not changed.
 func TestMemoryLimitOfOthersStays(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)

@@ -1,4 +1,5 @@
-// Package status reports how a node is: conditions and Events to the cluster, features and full tables to people.
+// Package status reports the state of a node: conditions and Events to the cluster, features and full tables to
+// people.
 package status
 
 import (
@@ -12,10 +13,10 @@ import (
 )
 
 const (
-	// unavailableAfter is how long a node may be not ready before its condition says so: an agent that is
-	// being replaced, or a link that is being set up, is no reason to keep pods from a node.
+	// unavailableAfter is how long a node may be not ready before its condition says so: an agent that is being
+	// replaced, or a link that is being set up, is no reason to keep pods from a node.
 	unavailableAfter = 30 * time.Second
-	// AnnounceAfter is how long a problem has to last before it becomes an Event.
+	// AnnounceAfter is how long a problem must last before it becomes an Event.
 	AnnounceAfter = 5 * time.Second
 )
 
@@ -30,13 +31,13 @@ const (
 	reasonPolicyOpen   = "BeelinePolicyNotInForce"
 )
 
-// Reporter reports to the cluster. Only an API server takes reports.
+// Reporter reports to the cluster. Only an API server accepts reports.
 type Reporter interface {
 	// Run sends reports until ctx ends.
 	Run(ctx context.Context) error
 	// Available says whether pods of this node can have a network.
 	Available(available bool, reason, message string)
-	// NodeEvent and PodEvent warn of something. The same one again is counted, and many are held back.
+	// NodeEvent and PodEvent send warnings. Repeated ones are counted, and their rate is limited.
 	NodeEvent(reason, message string)
 	PodEvent(namespace, name, uid, reason, message string)
 	// PolicyEvent does the same on a NetworkPolicy, ObjectEvent on an object of any kind.
@@ -84,10 +85,10 @@ func (r *Reports) Run(ctx context.Context) error {
 	return l.Run(ctx)
 }
 
-// Announcer remembers what was reported.
+// Announcer keeps what was reported.
 type Announcer struct {
 	Reporter Reporter
-	// notReady is since when the node is not; zero while it is.
+	// notReady is since when the node is not ready; zero while it is.
 	notReady time.Time
 	problems map[string]*announced
 }

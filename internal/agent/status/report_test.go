@@ -49,7 +49,7 @@ func TestAnnounce(t *testing.T) {
 	broken := Outlook{Failure: errors.New("no uplink")}
 	pod := node.PodProblem{Pod: agentapi.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, Text: "pod shop/web is stray"}
 	type step struct {
-		after time.Duration // since the step before
+		after time.Duration // since the last step
 		o     Outlook
 		said  []string
 		again time.Duration
@@ -81,12 +81,12 @@ func TestAnnounce(t *testing.T) {
 			{0, Outlook{Problems: []string{"a"}}, []string{ready}, 5 * time.Second},
 			{5 * time.Second, Outlook{Problems: []string{"a"}}, []string{ready, "node BeelineProblem: a"}, 0},
 		},
-		"a policy that closes pods is told of there, and anew when it is another one": {
+		"a policy that isolates pods has its own Event, and a recreated one another": {
 			{0, Outlook{Policies: closes("u1")}, []string{ready}, 5 * time.Second},
 			{5 * time.Second, Outlook{Policies: closes("u1")}, []string{ready, "policy shop/p u1 BeelinePolicyClosed: no"}, 0},
 			{time.Second, Outlook{Policies: closes("u2")}, []string{ready}, 5 * time.Second},
 		},
-		"a problem of a pod is told there": {
+		"a problem of a pod is an Event on it": {
 			{0, Outlook{Pods: []node.PodProblem{pod, {Text: "a container without a pod"}}}, []string{ready}, 5 * time.Second},
 			{5 * time.Second, Outlook{Pods: []node.PodProblem{pod, {Text: "a container without a pod"}}},
 				[]string{ready, "pod shop/web u1 BeelinePodProblem: pod shop/web is stray"}, 0},

@@ -12,14 +12,14 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// When a table is worth a warning, and when no more: shares of its size in hundredths. In between nothing changes, or a table at the bound
-// would be told of again and again.
+// Bounds of a warning about a nearly full table, in percent of its size: above the first it starts, below the second
+// it ends. The gap avoids repeated warnings.
 const (
 	tableWarns = 80
 	tableCalms = 70
 )
 
-// tablesInterval is the time between two looks at how full the tables are.
+// tablesInterval is the interval at which the use of tables is checked.
 const tablesInterval = time.Minute
 
 // Tables watches for tables that are nearly full.
@@ -38,7 +38,7 @@ func NewTables(read func() ([]table.MapInfo, error), beat *loop.Beat, log *slog.
 	return &Tables{read: read, beat: beat, log: log}
 }
 
-// look takes note of how full the tables are, and has the log say so when that becomes worth a warning, and when no more.
+// look records the use of tables, and logs when a warning starts or ends.
 func (t *Tables) look(all []table.MapInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +59,7 @@ func (t *Tables) look(all []table.MapInfo) {
 	}
 	for name := range t.nearly {
 		if now[name] == "" {
-			t.log.Info("table is not nearly full any more", "table", name)
+			t.log.Info("table is no longer nearly full", "table", name)
 		}
 	}
 	t.nearly = now
@@ -76,7 +76,7 @@ func (t *Tables) Problems() (all []string) {
 	return all
 }
 
-// Run looks at the tables at intervals until ctx ends.
+// Run checks the tables periodically until ctx ends.
 func (t *Tables) Run(ctx context.Context) error {
 	l := loop.Loop{Beat: t.beat, Ticks: []*loop.Tick{{Every: tablesInterval, Do: func(time.Time) {
 		all, err := t.read()

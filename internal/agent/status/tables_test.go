@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// A table warns at four fifths, once, and calms down a little below.
+// A table warns at four fifths, once, and the warning ends a little below.
 func TestNearlyFullTables(t *testing.T) {
 	var said strings.Builder
 	f := &Tables{log: slog.New(slog.NewTextHandler(&said, nil))}

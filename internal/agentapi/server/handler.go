@@ -1,5 +1,5 @@
-// Package server is the agent's side of internal/agentapi: the HTTP handler and the listening socket. It
-// is a package of its own so that the plugin, which only calls, does not carry net/http.
+// Package server is the agent's side of internal/agentapi: the HTTP handler and the listening socket. It is a
+// separate package so that the plugin, a client only, does not link net/http.
 package server
 
 import (
@@ -15,12 +15,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// maxRequest bounds the body of a request, in bytes. The largest is GC's list of attachments: a thousand
-// of them take about 100 kB.
+// maxRequest bounds the body of a request, in bytes. The largest is GC's list of attachments: a thousand take about
+// 100 kB.
 const maxRequest = 4 << 20
 
-// Handler answers the API's requests out of s. Bodies are decoded strictly: what a request says and the
-// agent does not know is refused rather than ignored.
+// Handler serves the API from s. It decodes bodies strictly: unknown fields are errors.
 func Handler(s agentapi.Service) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(agentapi.PathAdd, post(s.Add))
@@ -48,7 +47,7 @@ func Handler(s agentapi.Service) http.Handler {
 	return mux
 }
 
-// posted is what was sent by POST; ok is false of what has been refused.
+// posted decodes the body of a POST request; ok is false if it has responded with an error.
 func posted[Req any](w http.ResponseWriter, r *http.Request) (req Req, ok bool) {
 	if !allow(w, r, http.MethodPost) {
 		return req, false
@@ -134,7 +133,7 @@ func status(code agentapi.Code) int {
 
 func refuse(w http.ResponseWriter, status int, e *agentapi.Error) { write(w, status, e) }
 
-// write encodes before it sends, so that the length is known and an answer is either whole or an error.
+// write encodes before it sends, so that the length is known and a response is either complete or an error.
 func write(w http.ResponseWriter, status int, v any) {
 	var body bytes.Buffer
 	if err := json.NewEncoder(&body).Encode(v); err != nil {
@@ -145,5 +144,5 @@ func write(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
 	w.WriteHeader(status)
-	_, _ = w.Write(body.Bytes()) // a client that has gone needs no answer
+	_, _ = w.Write(body.Bytes()) // a client that has gone needs no response
 }

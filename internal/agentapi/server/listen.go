@@ -12,13 +12,12 @@ import (
 	"time"
 )
 
-// ErrInUse says that somebody answers on the socket already: another agent of this node is running.
+// ErrInUse says that another agent of this node is listening on the socket.
 var ErrInUse = errors.New("another agent listens")
 
-// Listen opens the unix socket for the API with mode 0660, in a directory of mode 0755 that it makes if
-// need be. A socket that a killed agent left behind is replaced; one on which somebody answers is not
-// (ErrInUse), nor is a file that is no socket. Closing the listener removes the socket, unless a
-// successor has put its own there meanwhile.
+// Listen opens the unix socket of the API with mode 0660, and creates its directory with mode 0755. It replaces the
+// stale socket of a killed agent, but not one that is in use (ErrInUse), nor a file that is no socket. Closing the
+// listener removes the socket, unless a successor has replaced it.
 func Listen(socket string) (_ net.Listener, err error) {
 	dir := filepath.Dir(socket)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -28,8 +27,8 @@ func Listen(socket string) (_ net.Listener, err error) {
 		return nil, fmt.Errorf("listen on %s: %w", socket, err)
 	}
 
-	// Bound beside and renamed into place: nobody can connect before the mode is set, and the stale
-	// socket is replaced in one step. The name is short because a socket's path has 107 bytes at most.
+	// Bound to a temporary name and renamed: no client can connect before the mode is set, and the stale socket is
+	// replaced atomically. The name is short because a socket's path has at most 107 bytes.
 	beside := filepath.Join(dir, fmt.Sprintf(".s%d", os.Getpid()))
 	_ = os.Remove(beside)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: beside, Net: "unix"})
@@ -56,7 +55,7 @@ func Listen(socket string) (_ net.Listener, err error) {
 	return &listener{UnixListener: l, socket: socket, own: own}, nil
 }
 
-// checkFree is nil if there is nothing at the path, or a socket on which nobody listens.
+// checkFree is nil if the path does not exist, or is a socket without a listener.
 func checkFree(socket string) error {
 	info, err := os.Lstat(socket)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,7 +65,7 @@ func checkFree(socket string) error {
 		return err
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return errors.New("a file that is no socket is there")
+		return errors.New("the path is a file that is no socket")
 	}
 	conn, err := net.DialTimeout("unix", socket, time.Second)
 	switch {

@@ -21,7 +21,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
 )
 
-// echo answers with what it was given, or with err.
+// echo responds with its request, or with err.
 type echo struct {
 	err  error
 	got  []any

@@ -11,15 +11,16 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// stream answers with a line of JSON for each value, as they come, until do returns. An error before the first line is answered as
-// those of other requests; later ones end the connection.
+// stream responds with a line of JSON for each value as it comes, until do returns. An error before the first line
+// gets an error response; a later one ends the connection.
 func stream[Req, Line any](do func(context.Context, Req, func(Line) error) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		req, ok := posted[Req](w, r)
 		if !ok {
 			return
 		}
-		// The server's deadlines are for answers that end. The client's end is noticed as that of its connection.
+		// The server's deadlines are for responses that end. The end of the client shows as the end of its
+		// connection.
 		conn := http.NewResponseController(w)
 		if err := errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})); err != nil {
 			refuse(w, http.StatusInternalServerError, agentapi.Errorf(agentapi.CodeInternal, "prepare stream: %v", err))
@@ -35,7 +36,7 @@ func stream[Req, Line any](do func(context.Context, Req, func(Line) error) error
 				w.Header().Set("Content-Type", "application/x-ndjson")
 				begun = true
 			}
-			// A client that does not read keeps no goroutine for ever.
+			// A client that does not read must not block a goroutine for ever.
 			if err := conn.SetWriteDeadline(time.Now().Add(streamPatience)); err != nil {
 				return err
 			}
@@ -50,5 +51,5 @@ func stream[Req, Line any](do func(context.Context, Req, func(Line) error) error
 	})
 }
 
-// streamPatience is how long a line may take.
+// streamPatience bounds the time of writing a line.
 const streamPatience = time.Minute

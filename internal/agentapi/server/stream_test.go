@@ -11,7 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// A stream's lines arrive one by one; the end of the answer is the agent's.
+// A stream's lines arrive one by one; the agent ends the response.
 func TestStream(t *testing.T) {
 	service := &echo{}
 	client, _ := start(t, service)
@@ -31,7 +31,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// Errors before the first line are those of other requests; the client's own end the stream.
+// Errors before the first line are like those of other requests; the client's own error ends the stream.
 func TestStreamErrors(t *testing.T) {
 	service := &echo{err: fmt.Errorf("filter: %w", agentapi.Errorf(agentapi.CodeInvalid, "what is that?"))}
 	client, _ := start(t, service)
@@ -46,7 +46,7 @@ func TestStreamErrors(t *testing.T) {
 	}
 }
 
-// followed is a service whose stream has one line and then goes on until the client leaves.
+// followed is a service whose stream has one line and continues until the client leaves.
 type followed struct {
 	echo
 	left chan struct{}
@@ -61,7 +61,7 @@ func (f *followed) FollowFlows(ctx context.Context, _ agentapi.FlowFilter, each 
 	return ctx.Err()
 }
 
-// A client that is interrupted leaves at once, and the service hears of it.
+// A client that is interrupted leaves at once, and the service notices.
 func TestStreamInterrupted(t *testing.T) {
 	service := &followed{left: make(chan struct{})}
 	client, _ := start(t, service)
