@@ -64,7 +64,7 @@ func TestDel(t *testing.T) {
 	}
 }
 
-// checked runs ADD, changes the world and the result, and runs CHECK.
+// checked runs ADD, changes the node and the result, and runs CHECK.
 func checked(t *testing.T, change func(w *fakeNode, result map[string]any)) (*fakeNode, error) {
 	t.Helper()
 	w := newFakeNode()

@@ -15,7 +15,7 @@ func (n *node) stateDir() string      { return netlab.StateDir(n.Node) }
 func (n *node) logFile() string       { return netlab.LogFile(n.Node) }
 func (n *node) api() *agentapi.Client { return netlab.API(n.Node) }
 
-// agentCommand is the agent's command line on the node; flags come last and win.
+// agentCommand is the agent's command line on the node. flags override the defaults.
 func (c *cluster) agentCommand(n *node, p programs, flags ...string) *exec.Cmd {
 	return netlab.AgentCommand(p, n.Node, c.manifests, flags...)
 }

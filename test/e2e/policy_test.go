@@ -16,12 +16,13 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// policyLab is an external lab with a second pod on each node, pods with labels, and NetworkPolicies. Pods serve TCP at two ports.
+// policyLab is an external lab with a second pod on here, Pod objects with labels, and NetworkPolicies. Pods serve TCP at
+// two ports.
 type policyLab struct {
 	*external
-	// near is beside pod, next to it on the other node is far.
+	// near is a second pod on here.
 	near machine
-	// labels of the pods, by name; pods without any have no manifest.
+	// labels are the values of the label app, by name of the pod.
 	labels map[string]string
 }
 
@@ -30,7 +31,7 @@ const otherPort = 8081
 
 func newPolicyLab(t *testing.T, flags ...string) *policyLab { return newPolicyLabOf(t, nil, flags...) }
 
-// newPolicyLabOf does so with the agents and the plugin of this build; nil is current.
+// newPolicyLabOf uses the agents and the plugin of this build; nil is current.
 func newPolicyLabOf(t *testing.T, of *programs, flags ...string) *policyLab {
 	w := newExternalOf(t, of, flags...)
 	p := w.addPod(w.nodes[0], "near")
@@ -55,26 +56,26 @@ func (g *policyLab) writePods() {
 	g.writeManifest("pods.yaml", text.Bytes())
 }
 
-// policy publishes a NetworkPolicy, by what its spec says.
+// policy publishes a NetworkPolicy with this spec.
 func (g *policyLab) policy(name, spec string) {
 	g.t.Helper()
 	g.writeManifest("policy-"+name+".yaml", fmt.Appendf(nil,
 		"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: %s, namespace: default}\nspec: %s\n", name, spec))
 }
 
-// noPolicy takes one away.
+// noPolicy removes a NetworkPolicy.
 func (g *policyLab) noPolicy(name string) {
 	g.t.Helper()
 	g.writeManifest("policy-"+name+".yaml", nil)
 }
 
-// deniedFor is how long a connection may take that should not come about. Those that should do so take no millisecond.
+// deniedFor is the timeout of a connection that may be denied. An allowed one takes less than a millisecond.
 const deniedFor = 300 * time.Millisecond
 
-// dials tells whether a connection comes about at once: on a busy machine one may not that is allowed.
+// dials connects within deniedFor; on a busy machine an allowed connection may fail.
 func dials(from testbed.Place, to netip.AddrPort) error { return dialsWithin(from, to, deniedFor) }
 
-// dialsWithin tells whether a connection comes about in time.
+// dialsWithin connects within the limit.
 func dialsWithin(from testbed.Place, to netip.AddrPort, limit time.Duration) error {
 	return from.Do(func() error {
 		conn, err := net.DialTimeout("tcp", to.String(), limit)
@@ -85,27 +86,27 @@ func dialsWithin(from testbed.Place, to netip.AddrPort, limit time.Duration) err
 	})
 }
 
-// expectPorts waits until one end reaches just these ports of the other, over both families. All are asked at once, as those that
-// nothing may reach take a while each.
+// expectPorts waits until one machine reaches exactly these ports of the other, over both families. It checks all ports
+// at once, because each denied one takes deniedFor.
 func (g *policyLab) expectPorts(from, to machine, ports ...uint16) {
 	g.t.Helper()
 	served := []uint16{backendPort, otherPort}
 	eventually(g.t, func() error {
-		found := make([]error, len(to.addresses)*len(served))
-		var asking sync.WaitGroup
+		errs := make([]error, len(to.addresses)*len(served))
+		var checks sync.WaitGroup
 		for i, a := range to.addresses {
 			for j, port := range served {
-				asking.Go(func() {
-					found[i*len(served)+j] = reaches(from, to, netip.AddrPortFrom(a, port), slices.Contains(ports, port))
+				checks.Go(func() {
+					errs[i*len(served)+j] = reaches(from, to, netip.AddrPortFrom(a, port), slices.Contains(ports, port))
 				})
 			}
 		}
-		asking.Wait()
-		return errors.Join(found...)
+		checks.Wait()
+		return errors.Join(errs...)
 	})
 }
 
-// reaches says what is wrong where one end reaches a port of the other and should not, or the other way round.
+// reaches checks whether one machine reaches a port of the other as wanted.
 func reaches(from, to machine, port netip.AddrPort, want bool) error {
 	err := dials(from.place, port)
 	var timeout net.Error
@@ -115,7 +116,7 @@ func reaches(from, to machine, port netip.AddrPort, want bool) error {
 	case err != nil && want:
 		return fmt.Errorf("%s to %s: %w", from.name, to.name, err)
 	case err != nil && (!errors.As(err, &timeout) || !timeout.Timeout()):
-		return fmt.Errorf("%s to %s: %w, want no answer at all", from.name, to.name, err)
+		return fmt.Errorf("%s to %s: %w, want a timeout", from.name, to.name, err)
 	}
 	return nil
 }
@@ -130,18 +131,18 @@ func TestPolicy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newPolicyLab(t, flags...)
-			everybody := []machine{g.near, g.far, g.outside, g.peer}
-			for _, e := range everybody {
+			clients := []machine{g.near, g.far, g.outside, g.peer}
+			for _, e := range clients {
 				g.expectPorts(e, g.pod, backendPort, otherPort)
 			}
 
 			g.policy("web", "{podSelector: {matchLabels: {app: web}}}")
-			for _, e := range everybody {
+			for _, e := range clients {
 				g.expectPorts(e, g.pod)
 			}
 			g.expectPorts(g.node, g.pod, backendPort, otherPort) // the kubelet's probes
 			g.expectPorts(g.pod, g.pod, backendPort, otherPort)
-			g.expectPorts(g.pod, g.far, backendPort, otherPort) // it is isolated from those who send to it only
+			g.expectPorts(g.pod, g.far, backendPort, otherPort) // only its ingress is isolated
 
 			g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}")
 			g.expectPorts(g.near, g.pod, backendPort)
@@ -156,7 +157,7 @@ func TestPolicy(t *testing.T) {
 				fmt.Sprintf("], ports: [{port: %d, endPort: %d}]}]}", otherPort, otherPort+5))
 			g.expectPorts(g.outside, g.pod, otherPort)
 			g.expectPorts(g.near, g.pod, backendPort)
-			g.expectPorts(g.pod, g.near) // the second one selects every pod
+			g.expectPorts(g.pod, g.near) // policy external selects every pod
 
 			g.labels["far"] = "stranger"
 			g.writePods()
@@ -165,7 +166,7 @@ func TestPolicy(t *testing.T) {
 
 			g.noPolicy("web")
 			g.noPolicy("external")
-			for _, e := range everybody {
+			for _, e := range clients {
 				g.expectPorts(e, g.pod, backendPort, otherPort)
 			}
 
@@ -184,7 +185,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// Connections that are no longer allowed stop, others go on.
+// Connections that are no longer allowed stop; others continue.
 func TestPolicyChangesUnderConnections(t *testing.T) {
 	t.Parallel()
 	g := newPolicyLab(t)
@@ -214,7 +215,7 @@ func TestPolicyChangesUnderConnections(t *testing.T) {
 			before := s.received.Load()
 			time.Sleep(deniedFor)
 			if moved := s.received.Load() - before; moved > 0 {
-				return fmt.Errorf("%s goes on: %d bytes", s.name, moved)
+				return fmt.Errorf("%s continues: %d bytes", s.name, moved)
 			}
 			return nil
 		})
@@ -224,7 +225,7 @@ func TestPolicyChangesUnderConnections(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	g.labels["far"] = "client" // a connection that is only cut goes on when it is allowed again
+	g.labels["far"] = "client" // a stopped connection continues when it is allowed again
 	g.writePods()
 	for _, s := range append(stays, stops...) {
 		if err := s.progress(chunk); err != nil {
@@ -236,7 +237,7 @@ func TestPolicyChangesUnderConnections(t *testing.T) {
 	}
 }
 
-// An agent that is killed and started again under traffic opens nothing for a moment, and breaks nothing.
+// A restart of the agent under traffic allows no denied connection and breaks no allowed one.
 func TestPolicyOverRestart(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
@@ -269,12 +270,12 @@ func TestPolicyOverRestart(t *testing.T) {
 	}
 }
 
-// An agent that puts policies into force after one that did not opens with them: programs do not come before tables. Connections from
-// before that are allowed go on, others stop.
+// An agent that enforces policies after one that did not fills the maps before it attaches programs. Established
+// connections that are allowed continue; others stop.
 func TestPolicyTurnedOn(t *testing.T) {
 	t.Parallel()
 	g := newPolicyLab(t, "--policy=none")
-	// In both directions, or what the pod sends to a connection whose beginning nobody saw would allow it.
+	// In both directions: with ingress only, a packet from the pod would make its unknown connection an allowed one.
 	g.policy("web", "{podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress, Egress], ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}")
 	g.labels["far"] = "stranger"
 	g.writePods()
@@ -297,7 +298,7 @@ func TestPolicyTurnedOn(t *testing.T) {
 		before := stranger.received.Load()
 		time.Sleep(deniedFor)
 		if stranger.received.Load() > before {
-			return errors.New("what is not allowed goes on")
+			return errors.New("a connection that is not allowed continues")
 		}
 		return nil
 	})
@@ -310,7 +311,8 @@ func TestPolicyTurnedOn(t *testing.T) {
 	tr.finish()
 }
 
-// A policy that does not fit closes the pods that it selects, and is named; everything else goes on.
+// A policy that does not fit denies all traffic of the pods that it selects, and a problem names it. Other policies stay
+// enforced.
 func TestPolicyThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	g := newPolicyLab(t, "--policies-max=16")
@@ -342,7 +344,7 @@ func TestPolicyThatDoesNotFit(t *testing.T) {
 	g.expectPorts(g.outside, g.near, backendPort, otherPort)
 }
 
-// Policies see the backend of a Service, and who asks.
+// Policies see the backend of a Service and its real client.
 func TestPolicyThroughService(t *testing.T) {
 	t.Parallel()
 	g := newPolicyLab(t)
@@ -364,7 +366,7 @@ func TestPolicyThroughService(t *testing.T) {
 	}
 }
 
-// What a policy says that nobody understands is not guessed at: its pods are closed until it is put right.
+// The pods of an invalid policy are denied all traffic until it is valid.
 func TestPolicyThatIsNotUnderstood(t *testing.T) {
 	t.Parallel()
 	g := newPolicyLab(t)
@@ -378,7 +380,7 @@ func TestPolicyThatIsNotUnderstood(t *testing.T) {
 	g.waitNoProblem(g.here)
 }
 
-// Without enforcement policies are named as having no effect.
+// Without enforcement a problem names the policies without effect.
 func TestPolicyNone(t *testing.T) {
 	t.Parallel()
 	g := newPolicyLab(t, "--policy=none")
@@ -387,7 +389,7 @@ func TestPolicyNone(t *testing.T) {
 	g.expectPorts(g.far, g.pod, backendPort, otherPort)
 }
 
-// What policies allow a pod to send to the external network has the node's address there, as without them.
+// Allowed traffic to the external network is masqueraded, as without policies.
 func TestPolicyAndExternal(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {

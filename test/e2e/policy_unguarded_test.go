@@ -19,8 +19,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// A pod whose program for what the host's stack sends to it cannot be attached, here since nothing can be pinned, gets nothing that the
-// stack forwards. What needs no such program goes on, its node reaches it, and the agent says so until it can attach the program.
+// A pod whose program to_pod cannot be attached, here because pins are read-only, gets no packet that the kernel stack
+// forwards. Other traffic continues, its node reaches it, and the agent reports a problem until it attaches the program.
 func TestPolicyWithoutProgram(t *testing.T) {
 	t.Parallel()
 	g := newAdmitted(t)
@@ -41,7 +41,7 @@ func TestPolicyWithoutProgram(t *testing.T) {
 		t.Helper()
 		eventually(t, func() error {
 			if !isReceived(from) {
-				return fmt.Errorf("%s is not heard", from.name)
+				return fmt.Errorf("nothing arrives from %s", from.name)
 			}
 			return nil
 		})
@@ -52,13 +52,13 @@ func TestPolicyWithoutProgram(t *testing.T) {
 	g.policy("udp", fmt.Sprintf("{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: %d, protocol: UDP}]}]}", backendPort))
 	eventuallyReceived(g.near)
 	if isReceived(stranger) {
-		t.Error("a pod that no policy allows is heard through the stack")
+		t.Error("a datagram of a pod that no policy allows arrives through the kernel stack")
 	}
 
 	g.kill(g.here)
 	pins, err := filepath.Glob(filepath.Join(g.here.BPFFS, "links", "bl* to_pod"))
 	if err != nil || len(pins) == 0 {
-		t.Fatalf("programs to_pod are at %q (%v)", pins, err)
+		t.Fatalf("pins of to_pod are %q (%v)", pins, err)
 	}
 	for _, pin := range pins {
 		if err := os.Remove(pin); err != nil {
@@ -72,7 +72,7 @@ func TestPolicyWithoutProgram(t *testing.T) {
 	g.waitProblem(g.here, "NetworkPolicy default/web: pod default/pod is closed for what the host's stack forwards to it", "read-only")
 	for _, from := range []machine{g.near, stranger} {
 		if isReceived(from) {
-			t.Errorf("%s is heard through the stack", from.name)
+			t.Errorf("a datagram of %s arrives through the kernel stack", from.name)
 		}
 	}
 	g.expectAdmitted()
@@ -89,14 +89,14 @@ func TestPolicyWithoutProgram(t *testing.T) {
 	g.waitNoProblem(g.here)
 	eventuallyReceived(g.near)
 	if isReceived(stranger) {
-		t.Error("a pod that no policy allows is heard through the stack when the program is back")
+		t.Error("a datagram of a pod that no policy allows arrives through the kernel stack after the program is attached")
 	}
 	g.expectAdmitted()
 }
 
-// A pod whose program for what it sends is gone and cannot be attached, here since nothing can be pinned, sends to its own node and to
-// nobody else, whatever source it claims, also over a restart of the agent. Others go on, a pod that ends leaves no rule behind, and the agent
-// says so until it can attach the program.
+// A pod whose program from_pod is gone and cannot be attached, here because pins are read-only, can send to its own node
+// only, with any source address, also over a restart of the agent. Other pods are not affected, a deleted pod leaves no
+// routing rule, and the agent reports a problem until it attaches the program.
 func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	t.Parallel()
 	g := newPolicyLab(t)
@@ -112,9 +112,9 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	g.expectPorts(g.pod, g.far, backendPort, otherPort)
 	g.expectPorts(g.pod, g.outside)
 	sendTo(t, g.pod.place, g.outside.addresses[0])
-	fromPod := heard.from(g.pod.addresses[0]) // as itself: nothing masquerades it that comes by the stack
+	fromPod := heard.from(g.pod.addresses[0]) // its own address: packets through the kernel stack are not masqueraded
 	if n := fromPod.Load(); n > 0 {
-		t.Errorf("the external machine has heard the pod %d times, which no policy allows", n)
+		t.Errorf("%d datagrams of the pod arrive at the external machine, which no policy allows", n)
 	}
 
 	g.kill(g.here)
@@ -130,33 +130,33 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	}
 	eventually(t, func() error {
 		if fromPod.Load() == 0 {
-			return errors.New("the external machine does not hear the pod, although no policy is evaluated for it")
+			return errors.New("nothing arrives from the pod without its program")
 		}
 		return nil
 	})
 	g.keepPins(true)
 	defer g.keepPins(false)
-	isClosed := func() {
+	waitDenied := func() {
 		t.Helper()
 		g.waitProblem(g.here, "NetworkPolicy default/egress: each of 2 pods is closed for what it sends to others than its node", "read-only")
 	}
 	g.start(g.here, current(t))
-	isClosed()
+	waitDenied()
 	before := int64(-1)
 	marks := heard.from(g.node.addresses[0])
-	eventually(t, func() error { // what was on its way is heard before what the node sends now
+	eventually(t, func() error { // earlier datagrams arrive before the node's mark
 		last, marked := before, marks.Load()
 		if err := sendAs(g.node.place, netip.Addr{}, netip.AddrPortFrom(g.outside.addresses[0], backendPort), []byte("mark"), 1); err != nil {
 			return err
 		}
 		eventually(t, func() error {
 			if marks.Load() == marked {
-				return errors.New("the external machine does not hear the node")
+				return errors.New("nothing arrives from the node")
 			}
 			return nil
 		})
 		if before = fromPod.Load(); before != last {
-			return fmt.Errorf("the external machine has heard the pod %d times, and then %d", last, before)
+			return fmt.Errorf("%d datagrams of the pod arrived at the external machine, then %d", last, before)
 		}
 		return nil
 	})
@@ -181,13 +181,13 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	})
 	g.kill(g.here)
 	g.start(g.here, current(t))
-	isClosed()
+	waitDenied()
 	if n := fromPod.Load() - before; n > 0 {
-		t.Errorf("the external machine has heard the pod %d times", n)
+		t.Errorf("%d datagrams of the pod arrive at the external machine", n)
 	}
 	for _, source := range []netip.Addr{g.near.addresses[0], stranger} {
 		if n := heard.from(source).Load(); n > 0 {
-			t.Errorf("the external machine has heard the pod %d times as %s", n, source)
+			t.Errorf("%d datagrams of the pod with source %s arrive at the external machine", n, source)
 		}
 	}
 	g.waitRulesFor(devices...)
@@ -202,7 +202,7 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	g.expectPorts(g.pod, g.outside)
 }
 
-// hostDevice gives the device of a pod of here, by the file that the agent has of it.
+// hostDevice returns the host device of a pod of here, from its endpoint file.
 func (g *policyLab) hostDevice(pod string) string {
 	g.t.Helper()
 	files, err := filepath.Glob(filepath.Join(g.here.stateDir(), "endpoints", "*.json"))
@@ -222,11 +222,11 @@ func (g *policyLab) hostDevice(pod string) string {
 			return e.HostDevice
 		}
 	}
-	g.t.Fatalf("none of %d files is of %s", len(files), pod)
+	g.t.Fatalf("none of %d endpoint files is of %s", len(files), pod)
 	return ""
 }
 
-// keepPins has nothing pinned or unpinned on here, or allows it again.
+// keepPins makes the BPF file system of here read-only, or writable again.
 func (g *policyLab) keepPins(keep bool) {
 	g.t.Helper()
 	var flag uintptr
@@ -238,16 +238,16 @@ func (g *policyLab) keepPins(keep bool) {
 	}
 }
 
-// waitRulesFor waits until the stack of here forwards nothing from these devices and has no such rule for others.
+// waitRulesFor waits until here has the routing rules that stop forwarding from exactly these devices.
 func (g *policyLab) waitRulesFor(devices ...string) {
 	g.t.Helper()
 	want := []string{}
 	for _, d := range devices {
-		want = append(want, d, d) // of both families
+		want = append(want, d, d) // one of each family
 	}
 	slices.Sort(want)
 	eventually(g.t, func() error {
-		closed := []string{}
+		got := []string{}
 		err := g.node.place.Netlink(func(h *netlink.Handle) error {
 			for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 				rules, err := complete(func() ([]netlink.Rule, error) { return h.RuleList(family) })
@@ -256,21 +256,21 @@ func (g *policyLab) waitRulesFor(devices ...string) {
 				}
 				for _, r := range rules {
 					if r.Priority == 189 {
-						closed = append(closed, r.IifName)
+						got = append(got, r.IifName)
 					}
 				}
 			}
 			return nil
 		})
-		slices.Sort(closed)
-		if err == nil && !slices.Equal(closed, want) {
-			err = fmt.Errorf("rules for devices %q, want %q", closed, want)
+		slices.Sort(got)
+		if err == nil && !slices.Equal(got, want) {
+			err = fmt.Errorf("rules for devices %q, want %q", got, want)
 		}
 		return err
 	})
 }
 
-// sendByStack sends a datagram with an option, which programs leave to the stack: no operations (RFC 791, 3.1).
+// sendByStack sends a datagram with an IP option, which programs pass to the kernel stack: no operation (RFC 791, 3.1).
 func sendByStack(t *testing.T, from testbed.Place, to netip.Addr) {
 	t.Helper()
 	err := from.Do(func() error {

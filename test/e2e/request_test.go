@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// requestGap is the time between two requests of a loop: 1000 each second, whether or not earlier
-	// ones were answered. A busy machine makes fewer.
+	// requestGap is the time between two requests: 1000 a second, fewer on a busy machine, whether or not earlier ones
+	// have replies.
 	requestGap = time.Millisecond
-	// answerTime is how long an answer may take; a request that has none by then has failed. It is long, since those who
-	// answer may have to wait for a processor: what is lost shows by what is never sent again.
+	// answerTime is the timeout of a reply. It is long, because servers may wait for a CPU. A lost request still fails:
+	// it is never sent again.
 	answerTime = time.Minute
-	// receiveBuffer is how many bytes sockets keep for who reads them: thousands of requests, a second of which need some 800 KB.
+	// receiveBuffer is the size of receive buffers in bytes: the requests of a second need some 800 KB.
 	receiveBuffer = 16 << 20
-	// requestSize is that of a request and of its answer, in bytes; the first eight are its number.
+	// requestSize is the size of a request and of its reply in bytes; the first eight are its number.
 	requestSize = 64
 )
 
-// requests is a loop of requests at a steady rate over one connection, TCP or UDP. Over UDP nothing is sent
-// twice, so every lost packet is a failed request.
+// requests is a loop of requests at a steady rate over one connection, TCP or UDP. Over UDP each lost packet is a failed
+// request.
 type requests struct {
 	name     string
 	client   io.ReadWriteCloser
@@ -39,7 +39,7 @@ type requests struct {
 	ended    sync.WaitGroup
 
 	mu sync.Mutex
-	// asked has the time of each request, by its number; zero when it is answered.
+	// asked has the time of each request, by number; zero after its reply.
 	asked    []time.Time
 	answered int
 	slowest  time.Duration
@@ -47,7 +47,7 @@ type requests struct {
 	errs     []error
 }
 
-// startRequests begins to ask, over "udp" or "tcp".
+// startRequests starts a loop and its server, over "udp" or "tcp".
 func startRequests(name, protocol string, from, to testbed.Place, address netip.Addr) (*requests, error) {
 	r := &requests{name: name}
 	var err error
@@ -63,7 +63,7 @@ func startRequests(name, protocol string, from, to testbed.Place, address netip.
 	return r, nil
 }
 
-// askAt begins to ask an echo that somebody else runs, at this address.
+// askAt starts a loop to an echo server that runs already.
 func askAt(name, protocol string, from testbed.Place, to netip.AddrPort) (*requests, error) {
 	r := &requests{name: name, server: io.NopCloser(nil)}
 	err := from.Do(func() error {
@@ -124,7 +124,7 @@ func (r *requests) openUDP(from, to testbed.Place, address netip.Addr) error {
 	})
 }
 
-// growReceiveBuffer lets a socket keep what comes while its reader waits for a processor: that is not lost on the way.
+// growReceiveBuffer keeps packets from being lost while the socket's reader waits for a CPU.
 func growReceiveBuffer(socket *net.UDPConn) error {
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -136,7 +136,7 @@ func growReceiveBuffer(socket *net.UDPConn) error {
 	return errors.Join(failed, err)
 }
 
-// echoPackets answers every packet with itself until the socket is closed.
+// echoPackets sends each packet back until the socket is closed.
 func echoPackets(conn net.PacketConn) {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -144,7 +144,7 @@ func echoPackets(conn net.PacketConn) {
 		if err != nil {
 			return
 		}
-		_, _ = conn.WriteTo(buffer[:n], from) // what is not sent is missed by the client
+		_, _ = conn.WriteTo(buffer[:n], from) // the client notices a missing reply
 	}
 }
 
@@ -176,7 +176,7 @@ func (r *requests) listen() {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				return
 			}
-			time.Sleep(requestGap) // an ICMP error over UDP: the next answer may come
+			time.Sleep(requestGap) // an ICMP error over UDP: the next reply may arrive
 			continue
 		}
 		r.take(binary.BigEndian.Uint64(answer))
@@ -187,7 +187,7 @@ func (r *requests) take(number uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if number >= uint64(len(r.asked)) || r.asked[number].IsZero() {
-		r.errs = append(r.errs, fmt.Errorf("answer to request %d, which is not open", number))
+		r.errs = append(r.errs, fmt.Errorf("reply to request %d, which is not pending", number))
 		return
 	}
 	took := time.Since(r.asked[number])
@@ -205,17 +205,17 @@ func (r *requests) fail(err error) {
 	r.errs = append(r.errs, err)
 }
 
-// pending counts the requests that have had no answer.
+// pending counts the requests without a reply.
 func (r *requests) pending() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.asked) - r.answered
 }
 
-// finish ends the loop, waits for the last answers, and says which requests failed.
+// finish ends the loop, waits for the last replies, and returns an error if requests failed.
 func (r *requests) finish() error { return r.finishWithin(answerTime) }
 
-// finishWithin does so and waits for so long.
+// finishWithin is finish with a limit for the wait.
 func (r *requests) finishWithin(limit time.Duration) error {
 	r.stopping.Store(true)
 	r.ended.Wait()
@@ -228,7 +228,7 @@ func (r *requests) finishWithin(limit time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if open > 0 || r.late > 0 {
-		r.errs = append(r.errs, fmt.Errorf("%d of %d requests without an answer, %d answered too late", open, len(r.asked), r.late))
+		r.errs = append(r.errs, fmt.Errorf("%d of %d requests without an answer, %d with a late one", open, len(r.asked), r.late))
 	}
 	if len(r.errs) > 0 {
 		const enough = 5

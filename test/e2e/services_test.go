@@ -18,7 +18,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Addresses of Services, which no route of Beeline's knows: one for each family and backend.
+// ClusterIPs of Services, one for each family and backend. Beeline has no routes to them.
 var (
 	serviceOfNear = []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00:96::1")}
 	serviceOfFar  = []netip.Addr{netip.MustParseAddr("10.96.0.2"), netip.MustParseAddr("fd00:96::2")}
@@ -27,10 +27,10 @@ var (
 const (
 	servicePort = 80
 	backendPort = 8080
-	closedPort  = 9 // of the Services too: nobody listens there
+	closedPort  = 9 // of pods and of Services: no server listens
 )
 
-// services is a world whose nodes translate the addresses of Services to backends, as kube-proxy has them do.
+// services is an external lab whose nodes have nftables rules that translate ClusterIPs, as kube-proxy's do.
 type services struct {
 	*external
 	near machine // a second pod of here
@@ -46,7 +46,7 @@ func newServices(t *testing.T, flags ...string) *services {
 	return s
 }
 
-// translate makes the rules of a node. Real kube-proxy is tested on real clusters.
+// translate makes the rules of a node. The cluster tests use the real kube-proxy.
 func (s *services) translate(n *node) {
 	s.t.Helper()
 	var rules strings.Builder
@@ -68,12 +68,12 @@ func (s *services) translate(n *node) {
 		}
 		rules.WriteString("}\n")
 	}
-	// As kube-proxy's: what connection tracking cannot place is dropped.
+	// As kube-proxy: packets in state invalid are dropped.
 	rules.WriteString("chain forward { type filter hook forward priority 0; ct state invalid drop\n }\n}\n")
 	if out, err := n.Place().Output(s.t.Context(), "nft", rules.String()); err != nil {
 		s.t.Fatalf("%v\n%s", err, out)
 	}
-	// The node itself asks for a route before its packets are translated.
+	// The node's own packets need a route before they are translated.
 	err := n.Place().Netlink(func(h *netlink.Handle) error {
 		uplink, err := h.LinkByName("eth0")
 		if err != nil {
@@ -92,7 +92,7 @@ func (s *services) translate(n *node) {
 	}
 }
 
-// tracked is how many TCP connections from a to b the node's connection tracking knows.
+// tracked counts the TCP connections from a to b in the conntrack table of the node's kernel.
 func (s *services) tracked(n *node, a, b netip.Addr) (count int) {
 	s.t.Helper()
 	family := netlink.InetFamily(unix.AF_INET6)
@@ -127,7 +127,7 @@ func TestServices(t *testing.T) {
 						s.expectService(client, to.backend, to.service)
 					}
 				}
-				// The Service's backend as its client, and the same connections without a Service beside it.
+				// A backend as client of another Service, and direct connections without a Service.
 				s.expectService(s.far, s.near, serviceOfNear[i])
 				s.expectDirect(s.pod, s.far, s.far.addresses[i])
 				s.expectDirect(s.pod, s.near, s.near.addresses[i])
@@ -138,7 +138,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// What goes straight is not the stack's business: neither node tracks it. (Fragments are, beside a kube-proxy.)
+// The kernel of neither node tracks direct connections. (With kube-proxy it tracks fragments.)
 func TestServicesLeaveTheRestStraight(t *testing.T) {
 	s := newServices(t, "--services=kube-proxy")
 	for i := range serviceOfFar {
@@ -158,7 +158,7 @@ func TestServicesLeaveTheRestStraight(t *testing.T) {
 	}
 }
 
-// A client that uses one port of its own towards a Service and then towards the Service's backend has two connections.
+// A client can use one source port for a Service and then for the Service's backend: two connections.
 func TestServiceAndBackendFromOnePort(t *testing.T) {
 	const clientPort = 50000
 	s := newServices(t, "--services=kube-proxy")
@@ -188,19 +188,19 @@ func TestServiceAndBackendFromOnePort(t *testing.T) {
 	}
 }
 
-// expectService has the client exchange a megabyte with the backend through the service's address, over TCP in both
-// directions at once and over UDP, and be refused where nobody listens.
+// expectService exchanges a megabyte with the backend through the ClusterIP over TCP, in both directions at once, and
+// datagrams over UDP. Connections to a closed port must be refused.
 func (s *services) expectService(client, backend machine, service netip.Addr) {
 	s.t.Helper()
 	s.expectExchange(client, backend, netip.AddrPortFrom(service, servicePort))
 	for _, network := range []string{"tcp", "udp"} {
 		if err := refusal(client.place, network, netip.AddrPortFrom(service, closedPort)); !errors.Is(err, unix.ECONNREFUSED) {
-			s.t.Errorf("%s to a closed port of %s over %s: %v, want a refusal", client.name, service, network, err)
+			s.t.Errorf("%s to a closed port of %s over %s: %v, want ECONNREFUSED", client.name, service, network, err)
 		}
 	}
 }
 
-// expectDirect does the same without translation.
+// expectDirect exchanges data with the backend directly.
 func (s *services) expectDirect(client, backend machine, address netip.Addr) {
 	s.t.Helper()
 	s.expectExchange(client, backend, netip.AddrPortFrom(address, backendPort))
@@ -216,8 +216,8 @@ func (s *services) expectExchange(client, backend machine, to netip.AddrPort) {
 	}
 }
 
-// exchangeTCP sends a megabyte to a server on backendPort, which sends it back. The client ends the connection with a
-// reset, so that it may take the same port again. The zero from is any.
+// exchangeTCP sends a megabyte to a server on backendPort, which sends it back. The client closes with RST, so that it
+// can reuse the port. The zero from is any.
 func exchangeTCP(client, backend testbed.Place, from, to netip.AddrPort) error {
 	var listener net.Listener
 	err := backend.Do(func() (err error) {
@@ -255,7 +255,7 @@ func exchangeTCP(client, backend testbed.Place, from, to netip.AddrPort) error {
 			return fmt.Errorf("after %d of %d bytes: %w", n, len(sent), err)
 		}
 		if !bytes.Equal(got, sent) {
-			return errors.New("other bytes came back")
+			return errors.New("the reply has other bytes")
 		}
 		return nil
 	})
@@ -289,14 +289,14 @@ func exchangeUDP(client, backend testbed.Place, from, to netip.AddrPort) error {
 				return err
 			}
 			if n, err := conn.Read(make([]byte, 2*size)); err != nil || n != size {
-				return fmt.Errorf("a datagram of %d bytes: %d came back: %w", size, n, err)
+				return fmt.Errorf("a datagram of %d bytes: reply of %d: %w", size, n, err)
 			}
 		}
 		return nil
 	})
 }
 
-// refusal is what a client hears that sends where nobody listens.
+// refusal returns the error of a request to a closed port.
 func refusal(client testbed.Place, network string, to netip.AddrPort) error {
 	return client.Do(func() error {
 		conn, err := net.DialTimeout(network, to.String(), patience)
@@ -305,7 +305,7 @@ func refusal(client testbed.Place, network string, to netip.AddrPort) error {
 		}
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(patience))
-		if _, err := conn.Write([]byte("anybody there?")); err != nil {
+		if _, err := conn.Write([]byte("ping")); err != nil {
 			return err
 		}
 		_, err = conn.Read(make([]byte, 1))

@@ -19,10 +19,11 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// tunnelPort is the UDP port of tunnels.
+// tunnelPort is the UDP port of VXLAN.
 const tunnelPort = 4789
 
-// origins is a world whose nodes reach each other's pods through tunnels. A UDP server in a pod of here waits for what nobody may send there.
+// origins is a service lab whose nodes reach each other's pods through tunnels. Forged packets must not reach the UDP
+// server in a pod of here.
 type origins struct {
 	*serviceLab
 	near   machine // a second pod of here
@@ -44,8 +45,8 @@ func newOrigins(t *testing.T) *origins {
 	return o
 }
 
-// TestForgedTunnels has pods and the external machine send VXLAN to a node on every way that might give it a node's address: nothing of it arrives in a
-// pod, and each packet is counted where it is dropped.
+// TestForgedTunnels sends forged VXLAN packets from pods and the external machine, on each path that may give them a
+// node's source address. None arrives in a pod, and each drop is counted.
 func TestForgedTunnels(t *testing.T) {
 	o := newOrigins(t)
 	second := o.node.addresses[0].As4()
@@ -56,7 +57,7 @@ func TestForgedTunnels(t *testing.T) {
 	eventually(t, func() error {
 		all, err := o.nodes[1].api().Services(t.Context(), agentapi.ServiceFilter{})
 		if err == nil && (len(all) < 2 || len(all[0].Frontends) == 0 || len(all[1].Frontends) == 0) {
-			err = fmt.Errorf("the Service's ports are not known: %+v", all)
+			err = fmt.Errorf("no frontends of the Service: %+v", all)
 		}
 		return err
 	})
@@ -66,7 +67,7 @@ func TestForgedTunnels(t *testing.T) {
 	for _, attack := range []struct {
 		name string
 		send func() error
-		// where it is dropped: the node, the program and the reason.
+		// node, program and reason of the drop
 		at              *node
 		program, reason string
 	}{
@@ -100,7 +101,8 @@ func TestForgedTunnels(t *testing.T) {
 	o.wantOnlyTrue()
 }
 
-// TestForgedOrigins has the external machine send in the name of pods: of one that is on the node that gets it, and of one that is behind a tunnel.
+// TestForgedOrigins sends packets from the external machine with source addresses of a local pod, and of a pod and a node
+// behind a tunnel.
 func TestForgedOrigins(t *testing.T) {
 	o := newOrigins(t)
 	for whose, source := range map[string]netip.Addr{"a pod here": o.near.addresses[0], "a tunnelled pod": o.far.addresses[0], "a tunnelled node": o.peer.addresses[0]} {
@@ -111,7 +113,7 @@ func TestForgedOrigins(t *testing.T) {
 		}
 		eventually(t, func() error {
 			if got := o.dropped(o.here, "from_wire", "invalid_source") - before; got != count {
-				return fmt.Errorf("in the name of %s: %d packets were dropped, want %d", whose, got, count)
+				return fmt.Errorf("source of %s: %d packets dropped, want %d", whose, got, count)
 			}
 			return nil
 		})
@@ -119,7 +121,7 @@ func TestForgedOrigins(t *testing.T) {
 	o.wantOnlyTrue()
 }
 
-// forgedVXLAN is VXLAN of the cluster's network, with a packet inside to the server that nobody has sent.
+// forgedVXLAN is a VXLAN packet of the cluster's network, with a forged packet to the server inside.
 func (o *origins) forgedVXLAN() []byte {
 	frame := append([]byte{0x08, 0, 0, 0, 0, 0, 1, 0}, vxlan.MAC[:]...)
 	frame = append(frame, vxlan.SenderMAC[:]...)
@@ -127,7 +129,8 @@ func (o *origins) forgedVXLAN() []byte {
 	return append(frame, udpPacket(o.near.addresses[0], netip.AddrPortFrom(o.pod.addresses[0], backendPort), 0xff)...)
 }
 
-// wantOnlyTrue fails the test unless what a pod of the other node sends in its own name is the first thing that the server gets.
+// wantOnlyTrue fails the test unless the first datagram at the server is one that a pod of the other node sends with its
+// own address.
 func (o *origins) wantOnlyTrue() {
 	o.t.Helper()
 	if err := sendUDP(o.far.place, netip.AddrPortFrom(o.pod.addresses[0], backendPort), []byte("true")); err != nil {
@@ -152,7 +155,7 @@ func sendUDP(from testbed.Place, to netip.AddrPort, data []byte) error {
 	})
 }
 
-// sendByProcess sends a datagram by a process in a pod's own cgroup, where sockets find Services. What it says does not matter.
+// sendByProcess sends a datagram from a process in the pod's cgroup, where programs translate sockets.
 func sendByProcess(t *testing.T, from testbed.Place, to netip.AddrPort) error {
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", fmt.Sprintf("echo VXLAN >/dev/udp/%s/%d", to.Addr(), to.Port()))
 	return from.Run(cmd)
@@ -173,7 +176,7 @@ func (o *origins) sendToLoopback(payload []byte) error {
 	return raw.send(unix.ETH_P_IP, withChecksum(p))
 }
 
-// withChecksum puts the checksum of an IPv4 header without options right.
+// withChecksum sets the checksum of an IPv4 header without options.
 func withChecksum(p []byte) []byte {
 	p[10], p[11] = 0, 0
 	var sum uint32
@@ -187,7 +190,7 @@ func withChecksum(p []byte) []byte {
 	return p
 }
 
-// hold gives a node one more address on its uplink, which its Node object does not have.
+// hold adds an address to a node's uplink that its Node object does not have.
 func (c *cluster) hold(n *node, a netip.Addr) {
 	c.t.Helper()
 	changeLink(c.t, n.Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {

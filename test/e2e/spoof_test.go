@@ -16,8 +16,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// TestSpoofedSource has a pod send with addresses that are not its own: another pod's, a node's, a stranger's. No
-// such packet may arrive anywhere, and all of them are counted.
+// TestSpoofedSource sends from a pod with the source address of another pod, of the node and of an external host. No
+// such packet arrives, and all of them are counted.
 func TestSpoofedSource(t *testing.T) {
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestSpoofedSource(t *testing.T) {
 				for whose, source := range map[string]netip.Addr{"another pod's": p.b.Addresses[i], "the node's": c.nodes[0].Addresses[i].Addr(), "a stranger's": stranger[i]} {
 					for name, target := range targets {
 						if target.Addresses[i] == source {
-							continue // the pod itself would take it for its own
+							continue // the packet would not leave the pod
 						}
 						what := fmt.Sprintf("%s address %s to the %s", whose, source, name)
 						c.wantNotReceived(what, liar, c.lab.Place(target), source, netip.AddrPortFrom(target.Addresses[i], 4242))
@@ -41,11 +41,11 @@ func TestSpoofedSource(t *testing.T) {
 	}
 }
 
-// wantNotReceived sends packets with a false source and then true ones, and fails the test unless exactly the true
-// ones arrive and the false ones are counted.
+// wantNotReceived sends packets with a spoofed source and then one with the pod's own. It fails the test unless only the
+// last one arrives and the others are counted.
 func (c *cluster) wantNotReceived(what string, from, to testbed.Place, source netip.Addr, target netip.AddrPort) {
 	c.t.Helper()
-	const false_, true_ = 0xff, 0x11 // the first byte of what is sent
+	const spoofed, own = 0xff, 0x11 // data
 	var receiver net.PacketConn
 	err := to.Do(func() (err error) {
 		receiver, err = net.ListenPacket("udp", target.String())
@@ -57,27 +57,27 @@ func (c *cluster) wantNotReceived(what string, from, to testbed.Place, source ne
 	defer receiver.Close()
 	before := c.spoofed(c.nodes[0])
 	const count = 3
-	if err := sendAs(from, source, target, []byte{false_}, count); err != nil {
+	if err := sendAs(from, source, target, []byte{spoofed}, count); err != nil {
 		c.t.Fatalf("send with %s: %v", what, err)
 	}
-	if err := sendAs(from, netip.Addr{}, target, []byte{true_}, 1); err != nil {
-		c.t.Fatalf("send with the own address: %v", err)
+	if err := sendAs(from, netip.Addr{}, target, []byte{own}, 1); err != nil {
+		c.t.Fatalf("send with the pod's own address: %v", err)
 	}
-	// Packets of one pod keep their order, so nothing false comes after the true one.
+	// Packets of one pod keep their order, so a spoofed one would arrive first.
 	if err := receiver.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		c.t.Fatal(err)
 	}
 	buffer := make([]byte, 64)
 	n, seen, err := receiver.ReadFrom(buffer)
-	if err != nil || n != 1 || buffer[0] != true_ {
+	if err != nil || n != 1 || buffer[0] != own {
 		c.t.Errorf("%s: %d bytes %x from %v arrive first: %v", what, n, buffer[:n], seen, err)
 	}
 	if got := c.spoofed(c.nodes[0]) - before; got != count {
-		c.t.Errorf("%s: %d packets are counted as spoofed, want %d", what, got, count)
+		c.t.Errorf("%s: %d packets counted as spoofed, want %d", what, got, count)
 	}
 }
 
-// sendAs sends UDP packets as if they came from another address; with none given, from the pod's own.
+// sendAs sends UDP packets with this source address; the zero address is the pod's own.
 func sendAs(from testbed.Place, source netip.Addr, target netip.AddrPort, data []byte, count int) error {
 	var local *net.UDPAddr
 	if source.IsValid() {
@@ -102,7 +102,7 @@ func sendAs(from testbed.Place, source netip.Addr, target netip.AddrPort, data [
 	})
 }
 
-// holdAddress gives the place an address on lo, so that the kernel takes it as a source.
+// holdAddress adds an address to lo, so that the kernel accepts it as a source.
 func holdAddress(place testbed.Place, address netip.Addr) error {
 	return onLoopback(place, address, func(h *netlink.Handle, l netlink.Link, a *netlink.Addr) error { return h.AddrAdd(l, a) })
 }
@@ -125,7 +125,7 @@ func onLoopback(place testbed.Place, address netip.Addr, do func(*netlink.Handle
 	})
 }
 
-// spoofed is what `beeline drops` counts of packets with a source that is not the pod's.
+// spoofed reads the drops of packets with a spoofed source from `beeline drops`.
 func (c *cluster) spoofed(n *node) uint64 {
 	c.t.Helper()
 	return c.dropped(n, "from_pod", "spoofed_source")
@@ -143,8 +143,8 @@ func (c *cluster) dropped(n *node, program, reason string) uint64 {
 	return 0
 }
 
-// TestRawFrames has a pod write frames past its own stack: with a false source, with what is no IP, and with
-// garbage. Nothing arrives, and each is counted for what it is.
+// TestRawFrames sends raw frames from a pod: with a spoofed source, another EtherType, and malformed headers. None
+// arrives, and each is counted with its reason.
 func TestRawFrames(t *testing.T) {
 	c := up(t, testbed.Options{})
 	n := c.nodes[0]
@@ -171,7 +171,7 @@ func TestRawFrames(t *testing.T) {
 		data      []byte
 	}{
 		{"spoofed_source", unix.ETH_P_IP, udpPacket(other, target, 0xff)},
-		{"not_ip", 0x88b5, make([]byte, 60)}, // an EtherType for experiments
+		{"not_ip", 0x88b5, make([]byte, 60)}, // local experimental EtherType
 		{"truncated", unix.ETH_P_IP, udpPacket(own, target, 0xff)[:10]},
 		{"malformed", unix.ETH_P_IP, append([]byte{0x41}, udpPacket(own, target, 0xff)[1:]...)},
 	} {
@@ -198,7 +198,7 @@ func TestRawFrames(t *testing.T) {
 	}
 }
 
-// hostMAC is the address to which a pod sends its frames.
+// hostMAC returns the MAC address of a pod's host device.
 func (c *cluster) hostMAC(n *node, pod *testbed.Pod) net.HardwareAddr {
 	c.t.Helper()
 	e, err := c.endpoint(n, pod)
@@ -212,7 +212,7 @@ func (c *cluster) hostMAC(n *node, pod *testbed.Pod) net.HardwareAddr {
 	return mac
 }
 
-// rawSocket sends whole frames on a pod's device.
+// rawSocket sends frames on a pod's device.
 type rawSocket struct {
 	fd       int
 	index    int
@@ -240,7 +240,7 @@ func (r *rawSocket) send(etherType uint16, data []byte) error {
 
 func (r *rawSocket) close() { _ = errors.Join(unix.Close(r.fd)) }
 
-// udpPacket is an IPv4 packet with one byte of data over UDP, without the checksum that UDP may leave out.
+// udpPacket is an IPv4 UDP packet with one byte of data and no UDP checksum.
 func udpPacket(from netip.Addr, to netip.AddrPort, data byte) []byte {
 	const ip, udp = 20, 8
 	p := make([]byte, ip+udp+1)

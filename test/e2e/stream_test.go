@@ -14,14 +14,13 @@ import (
 )
 
 const (
-	// chunk is what a stream writes at once, in bytes; at one each millisecond this makes 262 Mbit/s,
-	// which leaves the machine room for everything else.
+	// chunk is the size of a write in bytes. One a millisecond is 262 Mbit/s, which leaves CPU time for the rest.
 	chunk    = 32 << 10
 	chunkGap = time.Millisecond
 )
 
-// stream is one TCP connection that lasts, with a content that tells its offset: what is missing, doubled or
-// changed is found by the receiver.
+// stream is one long TCP connection whose content encodes its offset, so that the receiver finds missing, repeated and
+// changed bytes.
 type stream struct {
 	name     string
 	stopping atomic.Bool
@@ -33,7 +32,7 @@ type stream struct {
 	receiver chan error
 }
 
-// startStream opens a connection between two places and begins to send.
+// startStream opens a connection between two places and starts to send.
 func startStream(name string, from, to testbed.Place, address netip.Addr) (*stream, error) {
 	client, server, err := connect(from, to, address)
 	if err != nil {
@@ -70,7 +69,7 @@ func connect(from, to testbed.Place, address netip.Addr) (client, server net.Con
 	return client, server, err
 }
 
-// fill writes the content of a stream at this offset.
+// fill fills the buffer with the content of a stream at this offset.
 func fill(buffer []byte, offset int64) {
 	for i := 0; i < len(buffer); i += 8 {
 		binary.BigEndian.PutUint64(buffer[i:], uint64(offset+int64(i)))
@@ -82,7 +81,7 @@ func (s *stream) send(conn net.Conn) error {
 	buffer := make([]byte, chunk)
 	for !s.stopping.Load() {
 		fill(buffer, s.sent)
-		// Longer than any test goes without a path: a stream that stalls is reported, not awaited.
+		// Longer than any test interrupts a path: a stalled stream fails.
 		_ = conn.SetWriteDeadline(time.Now().Add(patience))
 		n, err := conn.Write(buffer)
 		s.sent += int64(n)
@@ -111,13 +110,13 @@ func (s *stream) receive(conn net.Conn) error {
 		s.pause, last = max(s.pause, now.Sub(last)), now
 		fill(want, s.received.Load())
 		if string(got) != string(want) {
-			return fmt.Errorf("content is wrong after byte %d", s.received.Load())
+			return fmt.Errorf("wrong content after byte %d", s.received.Load())
 		}
 		s.received.Add(chunk)
 	}
 }
 
-// finish ends the stream and says what was wrong with it.
+// finish ends the stream and returns an error if bytes were lost or changed.
 func (s *stream) finish() error {
 	s.stopping.Store(true)
 	if err := errors.Join(<-s.sender, <-s.receiver); err != nil {
@@ -129,12 +128,12 @@ func (s *stream) finish() error {
 	return nil
 }
 
-// progress waits until the stream has moved so many more bytes.
+// progress waits until the receiver has this many more bytes.
 func (s *stream) progress(bytes int64) error {
 	goal, begin := s.received.Load()+bytes, time.Now()
 	for s.received.Load() < goal {
 		if time.Since(begin) > patience {
-			return fmt.Errorf("%s: stands at byte %d", s.name, s.received.Load())
+			return fmt.Errorf("%s: stalled at byte %d", s.name, s.received.Load())
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -142,5 +141,5 @@ func (s *stream) progress(bytes int64) error {
 }
 
 func (s *stream) String() string {
-	return fmt.Sprintf("%s: %d MB, every byte in its place, longest pause %s", s.name, s.received.Load()>>20, s.pause.Round(time.Millisecond))
+	return fmt.Sprintf("%s: %d MB, no byte lost, longest pause %s", s.name, s.received.Load()>>20, s.pause.Round(time.Millisecond))
 }

@@ -16,17 +16,17 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// Every kind of traffic leaves something in the tables of a node, and when it has ended all of that goes by the agent's own
-// looks: at once what both ends have ended, the rest when its time is over. That is minutes, so the next agent's clock is ahead.
+// Each kind of traffic makes entries in a node's maps. The agent's garbage collection removes them: closed connections
+// soon, others after their timeouts of some minutes. Therefore the next agent's clock is ahead.
 func TestTablesBecomeEmpty(t *testing.T) {
 	t.Parallel()
 	const (
 		flag = "--services=ebpf"
-		// ahead is more than any connection lasts that is not an established one of TCP.
+		// ahead is longer than all timeouts except that of an established TCP connection.
 		ahead = 5 * time.Minute
-		// aLook is more than the time between two of the agent's looks and what an ended connection is kept for: a minute, where its
-		// server has ended it first.
-		aLook = 2 * time.Minute
+		// collected is longer than the garbage collection's interval and the timeout of a closed connection: a minute, if
+		// the server closed first.
+		collected = 2 * time.Minute
 	)
 	b := newServiceLab(t)
 	for _, server := range []machine{b.far, b.outside} {
@@ -60,11 +60,11 @@ func TestTablesBecomeEmpty(t *testing.T) {
 		}
 	}
 	b.wantEntries(b.here, "nat", "nat_pods", "affinities")
-	b.waitEmpty(b.here, aLook, "nat", "nat_pending", "nat_pods")
+	b.waitEmpty(b.here, collected, "nat", "nat_pending", "nat_pods")
 
 	for i := range b.node.addresses {
 		for _, p := range paths(i) {
-			if err := p.send(4000); err != nil { // in pieces
+			if err := p.send(4000); err != nil { // in fragments
 				t.Errorf("UDP from %s to %s: %v", p.from.name, p.to, err)
 			}
 		}
@@ -78,10 +78,10 @@ func TestTablesBecomeEmpty(t *testing.T) {
 	b.kill(b.here)
 	b.startAhead(b.here, ahead, flag)
 	b.waitReady(b.here)
-	b.waitEmpty(b.here, aLook, all...)
+	b.waitEmpty(b.here, collected, all...)
 }
 
-// onNodes gives both ports of a Service of serviceYAML a port of nodes.
+// onNodes adds a nodePort to both ports of a Service of serviceYAML.
 func onNodes(service []byte) []byte {
 	for _, protocol := range []string{"TCP", "UDP"} {
 		service = bytes.Replace(service, []byte("protocol: "+protocol), fmt.Appendf(nil, "protocol: %s, nodePort: %d", protocol, nodePort), 1)
@@ -89,13 +89,14 @@ func onNodes(service []byte) []byte {
 	return service
 }
 
-// path is where traffic goes. Its sockets are this process's, in no pod's cgroup: packets are what is translated.
+// path is a client and a destination. Its sockets belong to this process, which is in no pod's cgroup, so packets are
+// translated, not sockets.
 type path struct {
 	from machine
 	to   netip.AddrPort
 }
 
-// connect opens a connection to an answer, and ends it, first as a rule.
+// connect sends a request over a new connection, and usually closes it first.
 func (p path) connect() error {
 	return p.dial("tcp", func(conn net.Conn) error {
 		if _, err := io.WriteString(conn, "ask"); err != nil {
@@ -109,12 +110,12 @@ func (p path) connect() error {
 	})
 }
 
-// send sends a datagram to an echo.
+// send sends a datagram to an echo server.
 func (p path) send(size int) error {
 	return p.dial("udp", func(conn net.Conn) error {
 		_, n, err := externalAsk(conn.(*net.UDPConn), size)
 		if err == nil && n != size {
-			err = fmt.Errorf("%d of %d bytes came back", n, size)
+			err = fmt.Errorf("reply of %d bytes, want %d", n, size)
 		}
 		return err
 	})
@@ -134,18 +135,18 @@ func (p path) dial(network string, use func(net.Conn) error) error {
 	})
 }
 
-// wantEntries fails the test where one of the tables is empty: that it becomes so would show nothing.
+// wantEntries fails the test if one of the maps is empty.
 func (c *cluster) wantEntries(n *node, tables ...string) {
 	c.t.Helper()
 	s := c.status(n)
 	for _, table := range tables {
 		if entries(s, table) <= 0 {
-			c.t.Errorf("the traffic has left nothing in %s", table)
+			c.t.Errorf("the traffic made no entry in %s", table)
 		}
 	}
 }
 
-// waitEmpty waits until all of the tables are.
+// waitEmpty waits until all of the maps are empty.
 func (c *cluster) waitEmpty(n *node, within time.Duration, tables ...string) {
 	c.t.Helper()
 	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) {
@@ -165,7 +166,7 @@ func (c *cluster) waitEmpty(n *node, within time.Duration, tables ...string) {
 	}
 }
 
-// startAhead starts an agent whose clock since boot is ahead of everybody else's, by a time namespace (time_namespaces(7)).
+// startAhead starts an agent in a time namespace (time_namespaces(7)) whose monotonic clock is ahead.
 func (c *cluster) startAhead(n *node, by time.Duration, flags ...string) {
 	c.t.Helper()
 	unshare, err := exec.LookPath("unshare")

@@ -8,23 +8,23 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// flow is traffic that goes on until it is finished.
+// flow is traffic that continues until finish.
 type flow interface {
-	// finish ends the traffic; the error says what was lost.
+	// finish ends the traffic, with an error if something was lost.
 	finish() error
-	// String says in one line how it went.
+	// String summarizes it in one line.
 	fmt.Stringer
 }
 
-// traffic is all that flows in a cluster.
+// traffic is all traffic of a test.
 type traffic struct {
 	t       *testing.T
 	flows   []flow
 	streams []*stream
 }
 
-// startTraffic has the first pod of each pair talk to the second, over each address family: a stream, loops of
-// requests over UDP and TCP, and new connections. The content of streams is checked byte by byte.
+// startTraffic starts traffic from the first pod of each pair to the second, over each address family: a stream, requests
+// over UDP and TCP, and new connections.
 func (c *cluster) startTraffic(pairs ...[2]*testbed.Pod) *traffic {
 	c.t.Helper()
 	tr := &traffic{t: c.t}
@@ -62,7 +62,7 @@ func (tr *traffic) add(f flow, err error) {
 	tr.flows = append(tr.flows, f)
 }
 
-// goesOn waits until every stream has moved a few megabytes more, which takes a tenth of a second or so.
+// goesOn waits until each stream has sent a few more megabytes, which takes about a tenth of a second.
 func (tr *traffic) goesOn() {
 	tr.t.Helper()
 	const enough = 4 << 20
@@ -73,7 +73,7 @@ func (tr *traffic) goesOn() {
 	}
 }
 
-// finish ends the traffic and fails the test for everything that was lost.
+// finish ends the traffic and fails the test if something was lost.
 func (tr *traffic) finish() {
 	tr.t.Helper()
 	for _, f := range tr.flows {

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestServicesThroughTunnels has rules like kube-proxy's send connections through tunnels: to a Service's backend on the
-// other node from a pod and from the node, and by the node's own port from outside, which the backend sees as the node.
+// TestServicesThroughTunnels translates connections with rules like kube-proxy's and sends them through tunnels: from a
+// pod and the node to a Service's remote backend, and from the external machine through a node port, which the backend
+// sees as the node.
 func TestServicesThroughTunnels(t *testing.T) {
 	for _, flags := range [][]string{{"--services=kube-proxy"}, {"--routing=kernel"}} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
@@ -29,11 +30,11 @@ func TestServicesThroughTunnels(t *testing.T) {
 			for i, address := range s.node.addresses {
 				to := netip.AddrPortFrom(address, nodePort)
 				if err := exchangeTCP(s.outside.place, s.far.place, netip.AddrPort{}, to); err != nil {
-					t.Errorf("external machine to the node's port at %s: %v", to, err)
+					t.Errorf("external machine to the node port at %s: %v", to, err)
 				}
 				seen, err := externalUDPAt(s.outside, s.far, to)
 				if err != nil || seen != s.node.addresses[i] {
-					t.Errorf("far sees %s through the node's port, want %s (error %v)", seen, s.node.addresses[i], err)
+					t.Errorf("far sees %s through the node port, want %s (error %v)", seen, s.node.addresses[i], err)
 				}
 			}
 			s.wantNoDropsOn(s.nodes[:2])
@@ -41,10 +42,10 @@ func TestServicesThroughTunnels(t *testing.T) {
 	}
 }
 
-// nodePort is a port of here that leads to the far pod.
+// nodePort is a node port of here that leads to the far pod.
 const nodePort = 30080
 
-// openNodePort has here translate its port, and masquerade what it sends on, so that answers come back.
+// openNodePort makes here translate its node port, and masquerade, so that replies return through here.
 func (s *services) openNodePort() {
 	s.t.Helper()
 	rules := "table inet nodeport {\nchain prerouting { type nat hook prerouting priority -100;\n"
@@ -60,7 +61,7 @@ func (s *services) openNodePort() {
 	}
 }
 
-// externalUDPAt gives the client's address as a server on backendPort sees it that is asked by another address.
+// externalUDPAt returns the client's address as the server on backendPort sees it, for a request to a translated address.
 func externalUDPAt(client, backend machine, to netip.AddrPort) (seen netip.Addr, err error) {
 	address := backend.addresses[0]
 	if to.Addr().Is6() {

@@ -17,10 +17,10 @@ import (
 // tunnelDevice is the VXLAN device of a node.
 const tunnelDevice = "beeline-vxlan"
 
-// twoSubnets are three nodes, the first two in one subnet and the third in another.
+// twoSubnets has three nodes, the first two in one subnet and the third in another.
 var twoSubnets = testbed.Options{IPv6: true, Nodes: 3, Subnets: 2}
 
-// wantPathsTo checks by which way the node's agent says that it reaches the others, and with which MTU.
+// wantPathsTo checks the paths and MTUs to the other nodes in the status of the node's agent.
 func (c *cluster) wantPathsTo(n *node, want map[string]string) {
 	c.t.Helper()
 	got := map[string]string{}
@@ -28,11 +28,11 @@ func (c *cluster) wantPathsTo(n *node, want map[string]string) {
 		got[other.Name] = fmt.Sprintf("%s %d", other.Way, other.MTU)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		c.t.Errorf("%s reaches the others by %v, want %v", n.Name, got, want)
+		c.t.Errorf("paths of %s are %v, want %v", n.Name, got, want)
 	}
 }
 
-// wantNoDrops fails the test for every packet that a node's datapath has dropped.
+// wantNoDrops fails the test if a datapath dropped a packet.
 func (c *cluster) wantNoDrops() {
 	c.t.Helper()
 	c.wantNoDropsOn(c.nodes)
@@ -62,9 +62,9 @@ func (c *cluster) onePodEach() (pods []*testbed.Pod) {
 	return append(pods, c.addPod(c.nodes[0], "neighbour"))
 }
 
-// TestEverybodyReachesEverybodyThroughTunnels tries all pairs of pods, and of nodes and pods in both directions, each
-// seen by its own address: nodes of one subnet without a tunnel, the others through one, or all through tunnels. The
-// router between the subnets knows no pods.
+// TestEverybodyReachesEverybodyThroughTunnels connects all pairs of pods, and of nodes and pods in both directions, each
+// with its own address. Nodes of one subnet use no tunnel with --tunnel=auto. The router between the subnets has no
+// routes to pods.
 func TestEverybodyReachesEverybodyThroughTunnels(t *testing.T) {
 	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
@@ -72,22 +72,22 @@ func TestEverybodyReachesEverybodyThroughTunnels(t *testing.T) {
 			t.Run(routing+"/"+tunnel, func(t *testing.T) {
 				c := up(t, twoSubnets, "--routing", routing, "--tunnel", tunnel)
 				for _, n := range c.nodes {
-					c.sysctl(n, "net/ipv4/conf/all/rp_filter", "1") // the ways back are the ways there
+					c.sysctl(n, "net/ipv4/conf/all/rp_filter", "1") // paths are symmetric
 				}
 				c.reachAll(c.onePodEach(), 2)
 				c.wantNoDrops()
-				ways := map[string]string{"n2": "direct 1500", "n3": "vxlan 1450"}
+				paths := map[string]string{"n2": "direct 1500", "n3": "vxlan 1450"}
 				if tunnel == "vxlan" {
-					ways["n2"] = "vxlan 1450"
+					paths["n2"] = "vxlan 1450"
 				}
-				c.wantPathsTo(c.nodes[0], ways)
+				c.wantPathsTo(c.nodes[0], paths)
 			})
 		}
 	}
 }
 
-// TestTunnelsOverIPv6 has nodes that know each other by IPv6 addresses only: pods of both families go through
-// tunnels over IPv6, which leave less room.
+// TestTunnelsOverIPv6 has nodes with IPv6 addresses only: pods of both families use tunnels over IPv6, whose MTU is
+// smaller.
 func TestTunnelsOverIPv6(t *testing.T) {
 	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
@@ -116,14 +116,14 @@ func TestTunnelsOverIPv6(t *testing.T) {
 				c.waitPathMTU(pods[0], address, 1430)
 			}
 			c.wantNoDrops()
-			// The nodes of one subnet have no IPv4 addresses for each other.
+			// Nodes of one subnet have no IPv4 next hops.
 			c.wantPathsTo(c.nodes[0], map[string]string{"n2": "vxlan, direct 1430", "n3": "vxlan 1430"})
 		})
 	}
 }
 
-// TestTunnelPathMTU has senders find out what a tunnel carries, in both directions, while other ways go on with the
-// uplink's MTU. Where all nodes are behind tunnels, pods need not find out.
+// TestTunnelPathMTU checks that senders learn the MTU of a tunnel in both directions, while other paths keep the uplink's
+// MTU. If all nodes are behind tunnels, pods have the tunnel's MTU.
 func TestTunnelPathMTU(t *testing.T) {
 	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
@@ -158,8 +158,8 @@ func TestTunnelPathMTU(t *testing.T) {
 	}
 }
 
-// TestTunnelOutlivesAgent kills and restarts the agents of both ends while pods talk through a tunnel: nothing is lost,
-// and the device stays the same.
+// TestTunnelOutlivesAgent kills and restarts the agents of both ends under traffic through a tunnel: nothing is lost, and
+// the device stays the same.
 func TestTunnelOutlivesAgent(t *testing.T) {
 	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
@@ -177,15 +177,14 @@ func TestTunnelOutlivesAgent(t *testing.T) {
 				c.waitReady(n)
 			}
 			if after := c.tunnelIndex(c.nodes[0]); after != before {
-				t.Errorf("the device has index %d, before %d", after, before)
+				t.Errorf("the tunnel device has index %d, before %d", after, before)
 			}
 			traffic.finish()
 		})
 	}
 }
 
-// TestTunnelRestored has somebody take the tunnel apart piece by piece while pods talk through it: the agent puts
-// everything back, and connections go on.
+// TestTunnelRestored removes parts of the tunnel under traffic: the agent restores each part, and connections continue.
 func TestTunnelRestored(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true, Subnets: 2}, "--routing", "kernel")
@@ -223,7 +222,7 @@ func TestTunnelRestored(t *testing.T) {
 	streams.finish()
 }
 
-// tunnelState is what the kernel says of the tunnel, without numbers that change when it is made anew.
+// tunnelState is the kernel's state of the tunnel, without indexes.
 func (c *cluster) tunnelState(n *node) string {
 	c.t.Helper()
 	var all []string
@@ -262,8 +261,8 @@ func (c *cluster) tunnelIndex(n *node) (index int) {
 	return index
 }
 
-// TestTunnelPortTaken has another network's device on the port: that is named as a problem of the nodes behind the
-// tunnel, everything else works, and the tunnel is there soon after the device has gone.
+// TestTunnelPortTaken has a VXLAN device of another network on the port: a problem names it and the nodes behind the
+// tunnel, other paths work, and after the device is deleted the agent makes the tunnel.
 func TestTunnelPortTaken(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, twoSubnets)
@@ -293,8 +292,8 @@ func TestTunnelPortTaken(t *testing.T) {
 	}
 }
 
-// TestTunnelForPodsThroughStack has a pod whose packets go through the stack: it reaches pods and nodes behind the
-// tunnel by its own address like any other.
+// TestTunnelForPodsThroughStack has a pod whose packets go through the kernel stack: it reaches pods and nodes behind the
+// tunnel with its own address.
 func TestTunnelForPodsThroughStack(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true, Subnets: 2})
@@ -309,20 +308,20 @@ func TestTunnelForPodsThroughStack(t *testing.T) {
 	c.wantNoDrops()
 }
 
-// TestNodeMovesBetweenSubnets has a node that gets an address in another subnet and back: its pods are reached through
-// a tunnel meanwhile, which goes when nobody needs it.
+// TestNodeMovesBetweenSubnets gives a node an address in another subnet, and back: meanwhile its pods are reached through
+// a tunnel. The agent removes the tunnel when no node needs it.
 func TestNodeMovesBetweenSubnets(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{})
 	n, p := c.nodes[0], c.addPods()
 	onLink := c.nodes[1].object.Status.Addresses
-	move := func(addresses []corev1.NodeAddress, way string, tunnels int) {
+	move := func(addresses []corev1.NodeAddress, path string, tunnels int) {
 		t.Helper()
 		c.nodes[1].object.Status.Addresses = addresses
 		c.writeNode(c.nodes[1])
 		c.waitStatus(n, func(s *agentapi.Status) error {
-			if s.Nodes[0].Way != way {
-				return fmt.Errorf("node n2 is reached by way %s", s.Nodes[0].Way)
+			if s.Nodes[0].Way != path {
+				return fmt.Errorf("path to node n2 is %s, want %s", s.Nodes[0].Way, path)
 			}
 			return nil
 		})

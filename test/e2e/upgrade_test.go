@@ -6,7 +6,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// pods are those of the tests with traffic: two on the first node and one on the second.
+// pods are two pods on the first node and one on the second.
 type pods struct{ a, b, far *testbed.Pod }
 
 func (c *cluster) addPods() pods {
@@ -14,13 +14,13 @@ func (c *cluster) addPods() pods {
 	return pods{c.addPod(c.nodes[0], "a"), c.addPod(c.nodes[0], "b"), c.addPod(c.nodes[1], "far")}
 }
 
-// pairs are the two paths: on one node, and across the wire.
+// pairs are a pair on one node and a pair on two nodes.
 func (p pods) pairs() [][2]*testbed.Pod {
 	return [][2]*testbed.Pod{{p.a, p.b}, {p.a, p.far}}
 }
 
-// TestTrafficOutlivesAgents kills, restarts, stops and replaces the agents of both nodes while pods talk to
-// each other. Nothing may be lost: no connection, no byte, no request.
+// TestTrafficOutlivesAgents kills, restarts, stops and upgrades the agents of both nodes under traffic. No connection, no
+// byte and no request is lost.
 func TestTrafficOutlivesAgents(t *testing.T) {
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestTrafficOutlivesAgents(t *testing.T) {
 			for _, n := range c.nodes {
 				c.kill(n)
 			}
-			traffic.goesOn() // by the kernel alone
+			traffic.goesOn() // without agents
 			for _, n := range c.nodes {
 				c.start(n, before, "--routing", routing)
 				c.waitReady(n)
@@ -42,9 +42,9 @@ func TestTrafficOutlivesAgents(t *testing.T) {
 					t.Errorf("agent of %s is version %s after the upgrade", n.Name, got)
 				}
 			}
-			for _, n := range c.nodes { // and the way back
+			for _, n := range c.nodes { // downgrade
 				if err := c.terminate(n); err != nil {
-					t.Errorf("agent of %s told to stop: %v", n.Name, err)
+					t.Errorf("stop agent of %s: %v", n.Name, err)
 				}
 				c.start(n, before, "--routing", routing)
 				c.waitReady(n)
@@ -54,14 +54,14 @@ func TestTrafficOutlivesAgents(t *testing.T) {
 	}
 }
 
-// TestChangeOfRoutingUnderTraffic goes from one way of routing to the other and back while pods talk.
+// TestChangeOfRoutingUnderTraffic changes --routing and back under traffic.
 func TestChangeOfRoutingUnderTraffic(t *testing.T) {
 	c := up(t, testbed.Options{IPv6: true})
 	traffic := c.startTraffic(c.addPods().pairs()...)
 	for _, routing := range []string{"kernel", "ebpf"} {
 		for _, n := range c.nodes {
 			c.restart(n, current(t), "--routing", routing)
-			traffic.goesOn() // both ways mixed, then the new one alone
+			traffic.goesOn() // first with both modes, then with the new one
 		}
 	}
 	traffic.finish()

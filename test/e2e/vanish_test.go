@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// TestPodVanishes deletes the namespaces of pods without any DEL: while the agent looks on, and while it is away.
+// TestPodVanishes deletes the namespaces of pods without DEL, with and without a running agent.
 func TestPodVanishes(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
@@ -44,8 +44,8 @@ func TestPodVanishes(t *testing.T) {
 	c.waitNoTraces(n)
 }
 
-// TestStateDirectoryLost removes the endpoint files while the agent is away: pods keep their addresses, which
-// nobody else gets, and DEL works.
+// TestStateDirectoryLost removes the endpoint files while no agent runs: pods keep their addresses, no other pod gets
+// them, and DEL works.
 func TestStateDirectoryLost(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
@@ -67,8 +67,8 @@ func TestStateDirectoryLost(t *testing.T) {
 	c.waitNoTraces(n)
 }
 
-// TestVanishingPodsLeaveNodeReady takes away the devices of many pods one after another, so that some vanish while
-// the agent works on them: that is no failure of the node, for which ADD would be refused.
+// TestVanishingPodsLeaveNodeReady deletes the devices of many pods one after another, some during a reconciliation: no
+// reconciliation fails, so the node accepts ADDs.
 func TestVanishingPodsLeaveNodeReady(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
@@ -92,7 +92,7 @@ func TestVanishingPodsLeaveNodeReady(t *testing.T) {
 	}
 }
 
-// failedReconciliations is the line of the metrics that counts them; there is none before the first.
+// failedReconciliations returns the metric's line; it is empty before the first failure.
 func (c *cluster) failedReconciliations(n *node) string {
 	c.t.Helper()
 	for line := range strings.Lines(c.scrape(n, "/metrics", http.StatusOK)) {

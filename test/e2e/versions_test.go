@@ -21,13 +21,13 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// echoPort is where the backends of Services of TestPreviousVersion echo.
+// echoPort is the port of the echo servers of TestPreviousVersion.
 const echoPort = 8090
 
-// TestPreviousVersion starts with the programs and the CNI plugin of a version before, upgrades both nodes to these sources and
-// goes back, under traffic of every kind: N → N+1 → N. Nothing established breaks, unless a table begins anew of what only
-// the datapath knows: with `nat` what is translated at the wire, with
-// `conntrack` a reply on its way to an isolated pod (docs/upgrade.md). No packet that a policy denies passes at any moment.
+// TestPreviousVersion starts with the programs and the CNI plugin of a previous version, upgrades both nodes to these
+// sources and goes back, under traffic of all kinds: N → N+1 → N. Established connections continue, unless a map that
+// only the datapath fills begins empty: `nat` (translated connections) or `conntrack` (replies to an isolated pod), see
+// docs/upgrade.md. No packet that a policy denies passes at any moment.
 func TestPreviousVersion(t *testing.T) {
 	flags := []string{"--services=ebpf"}
 	current(t)
@@ -51,10 +51,10 @@ func upgradeAndBack(t *testing.T, old programs, flags []string) {
 	v.remove(old)
 }
 
-// committedList is beside the pins of tables and lists them.
+// committedList is a symbolic link beside the pins of maps, which lists them.
 const committedList = "committed"
 
-// knownFlags are those of these flags that an agent knows.
+// knownFlags returns the flags that an agent has.
 func knownFlags(t *testing.T, p programs, flags []string) (known []string) {
 	t.Helper()
 	help, err := exec.CommandContext(t.Context(), p.Agent(), "run", "--help").CombinedOutput()
@@ -65,35 +65,35 @@ func knownFlags(t *testing.T, p programs, flags []string) (known []string) {
 		if name, _, _ := strings.Cut(f, "="); bytes.Contains(help, []byte(name+" ")) {
 			known = append(known, f)
 		} else {
-			t.Logf("the version before does not know %s", name)
+			t.Logf("the previous version has no %s", name)
 		}
 	}
 	return known
 }
 
-// versions is a cluster whose agents are replaced by those of another version, and all that goes on meanwhile.
+// versions is a policy lab whose agents are replaced by those of another version, with its traffic.
 type versions struct {
 	*policyLab
 	serviceLab *serviceLab
-	// added are pods beside those of policyLab: one on each node for each version so far.
+	// added are further pods: one on each node for each version so far.
 	added   [][2]*testbed.Pod
 	version int
-	// direct goes from pod to pod, as policies allow in both directions.
+	// direct is traffic between pods that policies allow in both directions.
 	direct *traffic
-	// remembered needs what only the datapath knows: it has other addresses or ports on the wire, or policies allow answers only.
+	// remembered depends on maps that only the datapath fills: it is translated, or policies allow replies only.
 	remembered []*requests
 	// denied are connections that no policy allows.
 	denied []*probe
-	// heard is what the isolated pod hears; near may send it datagrams, others may not.
+	// heard receives datagrams in the isolated pod, allowed from near only.
 	heard *listener
-	// processes are in a pod's cgroup, whose sockets find Services.
+	// processes run in a pod's cgroup, where programs translate sockets.
 	processes []*process
 }
 
 const (
-	// allowClients isolates the pod for all but near.
+	// allowClients isolates the pod's ingress, except from near.
 	allowClients = "{podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}"
-	// allowWeb isolates near in what it sends to all but the pod.
+	// allowWeb isolates near's egress, except to the pod.
 	allowWeb = "{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: web}}}]}]}"
 )
 
@@ -105,7 +105,7 @@ func newVersions(t *testing.T, p programs, flags []string) *versions {
 	v.writePods()
 	v.policy("in", allowClients)
 	v.policy("out", allowWeb)
-	// A Service of a pod that no policy selects, also at the nodes' ports, and one of the isolated pod.
+	// A NodePort Service of a pod that no policy selects, and a Service of the isolated pod.
 	outer := bytes.ReplaceAll(serviceYAML("outer", serviceOfFar, "  type: NodePort", v.far), []byte(strconv.Itoa(backendPort)), []byte(strconv.Itoa(echoPort)))
 	v.writeManifest("outer.yaml", onNodes(outer))
 	v.writeManifest("inner.yaml", serviceYAML("inner", serviceOfNear, "", v.pod))
@@ -131,7 +131,7 @@ func newVersions(t *testing.T, p programs, flags []string) *versions {
 	return v
 }
 
-// expectPolicies waits until new connections come about that policies allow, and no others.
+// expectPolicies waits until exactly the new connections succeed that policies allow.
 func (v *versions) expectPolicies() {
 	v.t.Helper()
 	v.expectPorts(v.near, v.pod, backendPort, otherPort)
@@ -141,7 +141,7 @@ func (v *versions) expectPolicies() {
 	v.expectPorts(v.pod, v.far, backendPort, otherPort)
 }
 
-// expectConnections waits until new connections come about that are translated.
+// expectConnections waits until new translated connections succeed.
 func (v *versions) expectConnections() {
 	v.t.Helper()
 	for i := range serviceOfFar {
@@ -221,7 +221,7 @@ func (v *versions) remember(r *requests, err error) {
 	v.remembered = append(v.remembered, r)
 }
 
-// goesOn waits until everything has gone on for a while.
+// goesOn waits until all traffic has progressed.
 func (v *versions) goesOn() {
 	v.t.Helper()
 	v.direct.goesOn()
@@ -232,19 +232,20 @@ func (v *versions) goesOn() {
 	before := near.Load()
 	eventually(v.t, func() error {
 		if near.Load() < before+20 {
-			return errors.New("the isolated pod does not hear near, which it should")
+			return errors.New("nothing arrives from near at the isolated pod")
 		}
 		return nil
 	})
 	for _, from := range []machine{v.far, v.outside} {
 		if n := v.heard.from(from.addresses[0]).Load(); n > 0 {
-			v.t.Errorf("the isolated pod has heard %d datagrams of %s", n, from.name)
+			v.t.Errorf("%d datagrams of %s arrive at the isolated pod", n, from.name)
 		}
 	}
 }
 
-// replaceBy replaces the agents of these nodes, one after the other, and the plugin. lists says that the version lists the pins that it uses: one that
-// does not leaves those of other versions to `beeline-agent uninstall` (docs/decisions/35-layouts-by-meaning.md).
+// replaceBy replaces the agents of these nodes, one after the other, and the plugin. lists reports whether the version
+// has a committedList; one without it leaves the pins of other versions to `beeline-agent uninstall`
+// (docs/decisions/35-layouts-by-meaning.md).
 func (v *versions) replaceBy(p programs, flags []string, killed, lists bool, nodes ...*node) {
 	v.t.Helper()
 	cut := false
@@ -253,7 +254,7 @@ func (v *versions) replaceBy(p programs, flags []string, killed, lists bool, nod
 		if killed {
 			v.kill(n)
 		} else if err := v.terminate(n); err != nil {
-			v.t.Errorf("agent of %s told to stop: %v", n.Name, err)
+			v.t.Errorf("stop agent of %s: %v", n.Name, err)
 		}
 		killed = !killed
 		v.goesOn()
@@ -277,8 +278,8 @@ func (v *versions) replaceBy(p programs, flags []string, killed, lists bool, nod
 	v.plugin = &p
 	if cut {
 		for _, r := range v.remembered {
-			r.client.Close() // it may wait for who does not answer any more
-			v.t.Logf("its table has begun anew: %v", r.finishWithin(0))
+			r.client.Close() // its read may wait for a lost reply
+			v.t.Logf("its map began empty: %v", r.finishWithin(0))
 		}
 		v.remembered = nil
 	}
@@ -291,7 +292,8 @@ func (v *versions) replaceBy(p programs, flags []string, killed, lists bool, nod
 	v.goesOn()
 }
 
-// exchangePods adds a pod to each node, which reach each other and those of the version before, and takes these away.
+// exchangePods adds a pod to each node, connects them with each other and with those of the previous version, and deletes
+// the latter.
 func (v *versions) exchangePods() {
 	v.t.Helper()
 	pair := [2]*testbed.Pod{}
@@ -314,7 +316,7 @@ func (v *versions) exchangePods() {
 	v.added = [][2]*testbed.Pod{pair}
 }
 
-// wantNoProblems waits until `beeline status` of a version names no problem.
+// wantNoProblems waits until `beeline status` of a version reports no problem.
 func (v *versions) wantNoProblems(n *node, p programs) {
 	v.t.Helper()
 	eventually(v.t, func() error {
@@ -330,7 +332,7 @@ func (v *versions) wantNoProblems(n *node, p programs) {
 	})
 }
 
-// wantOnlyCommitted fails the test where other tables are pinned than those that the agent uses.
+// wantOnlyCommitted fails the test unless exactly the maps that the agent uses are pinned.
 func wantOnlyCommitted(t *testing.T, n *node) {
 	t.Helper()
 	used, err := os.Readlink(filepath.Join(n.BPFFS, "maps", committedList))
@@ -344,7 +346,7 @@ func wantOnlyCommitted(t *testing.T, n *node) {
 	}
 }
 
-// finish ends all traffic and fails the test for everything that was lost or came through.
+// finish ends all traffic and fails the test if something was lost or a denied packet passed.
 func (v *versions) finish() {
 	v.t.Helper()
 	for _, p := range v.denied {
@@ -359,7 +361,7 @@ func (v *versions) finish() {
 	v.direct.finish()
 }
 
-// remove takes everything away, by the programs of this version, and fails the test where something stays.
+// remove uninstalls with the programs of this version, and fails the test if something is left.
 func (v *versions) remove(p programs) {
 	v.t.Helper()
 	for _, name := range []string{"policy-in.yaml", "policy-out.yaml", "inner.yaml", "outer.yaml", "pods.yaml"} {
@@ -378,7 +380,7 @@ func (v *versions) remove(p programs) {
 		}
 		v.waitNoTraces(n)
 		if err := v.terminate(n); err != nil {
-			v.t.Errorf("agent of %s told to stop: %v", n.Name, err)
+			v.t.Errorf("stop agent of %s: %v", n.Name, err)
 		}
 		args := append([]string{"uninstall", "--state-dir", n.stateDir(), "--bpffs", n.BPFFS}, h.flags()...)
 		if _, err := n.Place().Output(v.t.Context(), p.Agent(), args...); err != nil {
@@ -396,7 +398,7 @@ func (v *versions) remove(p programs) {
 	}
 }
 
-// process asks an echo all the time over one connection of its own.
+// process is a process that sends requests to an echo server over one connection.
 type process struct {
 	what    string
 	cmd     *exec.Cmd
@@ -412,10 +414,10 @@ func (w *countingWriter) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// startProcess starts one in the cgroup of a place.
+// startProcess starts a process in the cgroup of a place.
 func startProcess(t *testing.T, from testbed.Place, protocol string, to netip.AddrPort) *process {
 	t.Helper()
-	// A line is one byte: bash reads no more of a datagram.
+	// A line is one byte, because bash reads one byte of a datagram.
 	script := fmt.Sprintf(`exec 3<>/dev/%s/%s/%d; while echo >&3 && read -t 20 -u 3; do echo -n .; sleep 0.02; done; exit 1`, protocol, to.Addr(), to.Port())
 	p := &process{fmt.Sprintf("process over %s to %s", protocol, to), exec.Command("bash", "-c", script), &countingWriter{}, make(chan error, 1)}
 	p.cmd.Stdout, p.cmd.WaitDelay = p.answers, time.Second
@@ -427,24 +429,24 @@ func startProcess(t *testing.T, from testbed.Place, protocol string, to netip.Ad
 	return p
 }
 
-// goesOn waits for more answers.
+// goesOn waits for more replies.
 func (p *process) goesOn(t *testing.T) {
 	t.Helper()
 	before := p.answers.Load()
 	eventually(t, func() error {
 		select {
 		case err := <-p.ended:
-			t.Fatalf("%s: ended after %d answers: %v", p.what, p.answers.Load(), err)
+			t.Fatalf("%s: ended after %d replies: %v", p.what, p.answers.Load(), err)
 		default:
 		}
 		if p.answers.Load() < before+3 {
-			return fmt.Errorf("%s: no answer after %d", p.what, p.answers.Load())
+			return fmt.Errorf("%s: no reply after %d", p.what, p.answers.Load())
 		}
 		return nil
 	})
 }
 
-// finish ends it.
+// finish ends the process.
 func (p *process) finish(t *testing.T) {
 	t.Helper()
 	p.goesOn(t)
@@ -452,6 +454,6 @@ func (p *process) finish(t *testing.T) {
 		t.Errorf("%s: %v", p.what, err)
 	}
 	if err := <-p.ended; err == nil {
-		t.Errorf("%s: has ended by itself", p.what)
+		t.Errorf("%s: ended by itself", p.what)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// changeLink does something to a device of a place.
+// changeLink changes a device of a place.
 func changeLink(t *testing.T, place testbed.Place, name string, change func(*netlink.Handle, netlink.Link) error) {
 	t.Helper()
 	err := place.Netlink(func(h *netlink.Handle) error {
@@ -23,7 +23,7 @@ func changeLink(t *testing.T, place testbed.Place, name string, change func(*net
 	}
 }
 
-// setUplink sets the node's device on the wire up or down.
+// setUplink sets the node's uplink up or down.
 func setUplink(t *testing.T, n *node, up bool) {
 	t.Helper()
 	changeLink(t, n.Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
@@ -34,13 +34,13 @@ func setUplink(t *testing.T, n *node, up bool) {
 	})
 }
 
-// setUplinkMTU changes the MTU of the node's device on the wire.
+// setUplinkMTU changes the MTU of the node's uplink.
 func setUplinkMTU(t *testing.T, n *node, mtu int) {
 	t.Helper()
 	changeLink(t, n.Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMTU(l, mtu) })
 }
 
-// flushAddresses takes the IPv4 addresses off a pod's device.
+// flushAddresses removes the IPv4 addresses of a pod's device.
 func flushAddresses(t *testing.T, place testbed.Place) {
 	t.Helper()
 	changeLink(t, place, podInterface, func(h *netlink.Handle, l netlink.Link) error {

@@ -1,4 +1,4 @@
-// Package handshake tells of TCP connections whether they came about without a loss: to tests, whose deadlines are too long to show it.
+// Package handshake checks that a TCP handshake lost no packet. The timeouts of tests are too long to show such a loss.
 package handshake
 
 import (
@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SentOnce fails for a connection whose first packet or its answer was lost: it came about by another one, a second later. It has to be
-// asked before data is sent (tcp(7), TCP_INFO).
+// SentOnce fails if the kernel retransmitted the SYN of a connection. Call it before sending data (tcp(7), TCP_INFO).
 func SentOnce(conn *net.TCPConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -13,11 +13,11 @@ type Agent struct {
 	Cmd *exec.Cmd
 	// Ended is closed when the process has ended.
 	Ended chan struct{}
-	// Err is what Wait gave; read it when Ended is closed.
+	// Err is the result of Wait; read it after Ended is closed.
 	Err error
 }
 
-// AgentCommand is the agent's command line on a node that reads manifests; flags come last and win.
+// AgentCommand is the command line of an agent that reads manifests. flags override the defaults.
 func AgentCommand(p Programs, n *testbed.Node, manifests string, flags ...string) *exec.Cmd {
 	return exec.Command(p.Agent(), append([]string{"run",
 		"--node-name", n.Name,
@@ -48,13 +48,13 @@ func StartAgent(n *testbed.Node, cmd *exec.Cmd) (*Agent, error) {
 	return a, nil
 }
 
-// Kill ends the agent as kill -9 does.
+// Kill stops the agent with SIGKILL.
 func (a *Agent) Kill() {
 	_ = a.Cmd.Process.Kill()
 	<-a.Ended
 }
 
-// Terminate ends the agent as a service manager does, and gives what Wait says of it.
+// Terminate stops the agent with SIGTERM and returns the result of Wait.
 func (a *Agent) Terminate() error {
 	if err := a.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Programs are one build of this project.
+// Programs is one build of this project.
 type Programs struct {
 	// Dir is the directory that holds them.
 	Dir string

@@ -18,7 +18,7 @@ const (
 	NetworkName = "pods"
 	// PodInterface is the device in a pod.
 	PodInterface = "eth0"
-	// ReferencePlugins is where Debian has the standard plugins.
+	// ReferencePlugins is Debian's directory of standard plugins.
 	ReferencePlugins = "/usr/lib/cni"
 )
 
@@ -28,14 +28,14 @@ type Network struct {
 	List *libcni.NetworkConfigList
 }
 
-// PluginConf is our plugin's entry of the configuration that users get.
+// PluginConf is our plugin's entry of the installed configuration.
 func PluginConf(n *testbed.Node) map[string]any {
 	return map[string]any{
 		"type": "beeline-cni", "agentSocket": Socket(n), "capabilities": map[string]bool{"portMappings": true, "bandwidth": true},
 	}
 }
 
-// NewNetwork is a configuration on a node with this entry for our plugin, of the build p, and other plugins chained.
+// NewNetwork is a configuration on a node with this entry for our plugin of build p, and other plugins chained.
 func NewNetwork(n *testbed.Node, p Programs, cniVersion string, own map[string]any, chained ...map[string]any) (Network, error) {
 	plugins := []any{own}
 	for _, each := range chained {
@@ -54,7 +54,7 @@ func NewNetwork(n *testbed.Node, p Programs, cniVersion string, own map[string]a
 	return Network{libcni.NewCNIConfigWithCacheDir(dirs, filepath.Join(n.StateDir, "cni-cache"), runs), list}, nil
 }
 
-// RuntimeConf is what a runtime says of a pod in the namespace default.
+// RuntimeConf is the runtime configuration of a pod in the namespace default.
 func RuntimeConf(pod *testbed.Pod) *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{
 		ContainerID: filepath.Base(pod.Netns),
@@ -69,7 +69,7 @@ func RuntimeConf(pod *testbed.Pod) *libcni.RuntimeConf {
 	}
 }
 
-// Add gives a pod its network by CNI ADD and remembers its addresses.
+// Add calls CNI ADD for a pod and sets its addresses.
 func (w Network) Add(ctx context.Context, pod *testbed.Pod, conf *libcni.RuntimeConf) (*types100.Result, error) {
 	reply, err := w.CNI.AddNetworkList(ctx, w.List, conf)
 	if err != nil {
@@ -83,7 +83,7 @@ func (w Network) Add(ctx context.Context, pod *testbed.Pod, conf *libcni.Runtime
 	return result, nil
 }
 
-// Delete takes a pod's network away by CNI DEL.
+// Delete calls CNI DEL for a pod.
 func (w Network) Delete(ctx context.Context, conf *libcni.RuntimeConf) error {
 	return w.CNI.DelNetworkList(ctx, w.List, conf)
 }

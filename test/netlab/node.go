@@ -40,7 +40,7 @@ func NodeObject(n *testbed.Node) *corev1.Node {
 	return object
 }
 
-// WriteManifest puts a manifest in place by rename, so that no agent reads half of it.
+// WriteManifest replaces a manifest by rename, so that no agent reads a part of it.
 func WriteManifest(dir, name string, text []byte) error {
 	path := filepath.Join(dir, name)
 	if err := os.WriteFile(path+".tmp", bytes.TrimSpace(text), 0o644); err != nil {
