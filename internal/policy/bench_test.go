@@ -22,8 +22,8 @@ func in(key string, values ...string) cluster.Selector {
 	return cluster.Selector{Requirements: []cluster.Requirement{{Key: key, Operator: metav1.LabelSelectorOpIn, Values: values}}}
 }
 
-// thousand is 1,000 policies and 1,000 pods in 50 namespaces: each policy selects the pods of one of 20 applications, allows two others, a
-// namespace, and a block. here is how many of the pods are on node n1.
+// thousand is 1,000 policies and 1,000 pods in 50 namespaces: each policy selects the pods of one of 20 applications,
+// and allows two others, a namespace, and a block. here is how many of the pods are on node n1.
 func thousand(here int) (*cluster.Snapshot, Local) {
 	s := &cluster.Snapshot{}
 	for n := range 50 {
@@ -71,7 +71,7 @@ func BenchmarkThousand(b *testing.B) {
 	}
 }
 
-// A pod gets another label, which makes a peer of it for others; and then loses it.
+// A pod gets another label, which makes it a peer of others, and then loses it.
 func BenchmarkLabelChange(b *testing.B) {
 	for _, here := range []int{100, 1000} {
 		for _, which := range []string{"peer", "subject"} {
@@ -93,7 +93,8 @@ func BenchmarkLabelChange(b *testing.B) {
 	}
 }
 
-// blocks is a policy of one pod with n ipBlocks, of which a third are prefixes and some have an exception. first is the first address.
+// blocks is a policy of one pod with n ipBlocks, of which a third are prefixes and some have an exception. first is
+// the first address.
 func blocks(n int, first uint32) *cluster.NetworkPolicy {
 	p := &cluster.NetworkPolicy{Namespace: "ns-00", Name: "blocks", Pods: in("app", "0"), IsolatesIngress: true}
 	var r cluster.PolicyRule
@@ -118,7 +119,7 @@ func withBlocks(s *cluster.Snapshot, p *cluster.NetworkPolicy) *cluster.Snapshot
 	return &c
 }
 
-// 100,000 ipBlocks: from nothing, with another one, and when only a label changes.
+// 100,000 ipBlocks: compiled from scratch, with another one, and after a label change.
 func BenchmarkBlocks(b *testing.B) {
 	s, local := thousand(100)
 	all := withBlocks(s, blocks(100_000, 20<<24))
@@ -154,7 +155,7 @@ func BenchmarkBlocks(b *testing.B) {
 	})
 }
 
-// What Tables and Compiler keep, beyond the objects themselves.
+// The memory of Tables and Compiler, beyond the objects themselves.
 func BenchmarkMemory(b *testing.B) {
 	heap := func() uint64 {
 		runtime.GC()

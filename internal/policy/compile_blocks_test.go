@@ -2,14 +2,14 @@ package policy
 
 import "testing"
 
-// ipBlocks, whose addresses are what comes and goes: those of pods too.
+// ipBlocks, which match addresses, also those of pods.
 func TestBlocks(t *testing.T) {
 	from := func(peers string) string {
 		return "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [" + peers + "]}]}"
 	}
 	runCases(t, []testCase{
 		{
-			name:     "a prefix and what it excepts",
+			name:     "a prefix and its exceptions",
 			policies: from(`{ipBlock: {cidr: 203.0.113.0/24, except: [203.0.113.64/26]}}`),
 			want: `
 				web < 203.0.113.1 TCP/80: a
@@ -45,7 +45,7 @@ func TestBlocks(t *testing.T) {
 				web/6 < client/6 TCP/80: no`,
 		},
 		{
-			name:     "everything but something",
+			name:     "everything with an exception",
 			policies: from(`{ipBlock: {cidr: 0.0.0.0/0, except: [10.1.1.0/24, 203.0.113.0/24]}}`),
 			want: `
 				web < 198.51.100.1 TCP/80: a
@@ -55,7 +55,7 @@ func TestBlocks(t *testing.T) {
 				web/6 < client/6 TCP/80: no`,
 		},
 		{
-			name:     "blocks are about the addresses of pods too",
+			name:     "blocks match the addresses of pods, too",
 			policies: from(`{ipBlock: {cidr: 10.1.2.0/24, except: [10.1.2.3/32]}}`),
 			want: `
 				web < db TCP/80: a
@@ -71,7 +71,7 @@ func TestBlocks(t *testing.T) {
 				web < 10.1.2.4 TCP/80: no`,
 		},
 		{
-			name:     "what one block excepts may be in another",
+			name:     "an exception of one block may be in another",
 			policies: from(`{ipBlock: {cidr: 203.0.0.0/16, except: [203.0.113.0/24]}}, {ipBlock: {cidr: 203.0.113.64/26, except: [203.0.113.65/32]}}`),
 			want: `
 				web < 203.0.1.1 TCP/80: a
@@ -113,12 +113,12 @@ func TestBlocks(t *testing.T) {
 				web < 203.0.113.129 TCP/82: no`,
 		},
 		{
-			name:     "bits behind the prefix mean nothing",
+			name:     "host bits are ignored",
 			policies: from(`{ipBlock: {cidr: 203.0.113.77/24}}`),
 			want:     `web < 203.0.113.1 TCP/80: a`,
 		},
 		{
-			name:     "the families of a rule stay apart: one without blocks of a family is met by nobody of it",
+			name:     "the families of a rule are separate: without blocks of a family it matches no address of it",
 			policies: from(`{ipBlock: {cidr: 'fd00:2::/64'}}`),
 			want: `
 				web/6 < db/6 TCP/80: a

@@ -136,7 +136,7 @@ status: {podIPs: [{ip: 10.1.1.9}]}`,
 				web < client TCP/40: a`,
 		},
 		{
-			name: "of policies that allow the same the first by name is told of",
+			name: "of policies that allow the same the first by name is reported",
 			policies: `
 {podSelector: {}, ingress: [{ports: [{port: 80, endPort: 90}]}]}
 ---
@@ -156,7 +156,7 @@ status: {podIPs: [{ip: 10.1.1.9}]}`,
 				web < client ICMP: d`,
 		},
 		{
-			name: "whatever is more exact",
+			name: "the more specific port",
 			policies: `
 {podSelector: {}, ingress: [{ports: [{protocol: TCP}]}]}
 ---

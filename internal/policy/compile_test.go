@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// What the documentation of the API says of whom a NetworkPolicy is for, and of what it is about.
+// The statements of the API's documentation about which pods a NetworkPolicy selects, and what it allows.
 //
 // https://kubernetes.io/docs/reference/kubernetes-api/policy-resources/network-policy-v1/
 // https://kubernetes.io/docs/concepts/services-networking/network-policies/
@@ -38,7 +38,7 @@ func TestIsolation(t *testing.T) {
 				web > 203.0.113.1 ICMP: a`,
 		},
 		{
-			name:     "rules of a direction that policyTypes leaves out are not in force",
+			name:     "rules of a direction that policyTypes leaves out do not apply",
 			policies: `{podSelector: {}, policyTypes: [Ingress], egress: [{to: [{podSelector: {}}]}]}`,
 			want: `
 				web < client TCP/80: no
@@ -95,7 +95,7 @@ podSelector: {matchLabels: {app: teller}}`,
 				client < web TCP/80: no`,
 		},
 		{
-			name: "both ends have to allow it, each judged by its own policies",
+			name: "both ends have to allow it, each by its own policies",
 			policies: `
 {podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: web}}}]}]}
 ---
@@ -116,7 +116,7 @@ podSelector: {matchLabels: {app: teller}}`,
 	})
 }
 
-// Peers: who they are.
+// Peers.
 func TestPeers(t *testing.T) {
 	ingressFrom := func(peers string) string {
 		return "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [" + peers + "]}]}"
@@ -152,7 +152,7 @@ func TestPeers(t *testing.T) {
 				web < 203.0.113.1 TCP/80: no`,
 		},
 		{
-			name:     "an empty namespaceSelector: all pods of all namespaces, and nobody else",
+			name:     "an empty namespaceSelector: all pods of all namespaces, and no other address",
 			policies: ingressFrom(`{namespaceSelector: {}}`),
 			want: `
 				web < client TCP/80: a
@@ -180,7 +180,7 @@ func TestPeers(t *testing.T) {
 				web < db TCP/80: no`,
 		},
 		{
-			name:     "an empty namespaceSelector with a podSelector: such pods wherever",
+			name:     "an empty namespaceSelector with a podSelector: such pods in any namespace",
 			policies: ingressFrom(`{namespaceSelector: {}, podSelector: {matchLabels: {app: client}}}`),
 			want: `
 				web < client TCP/80: a
@@ -214,7 +214,7 @@ status: {podIPs: [{ip: 10.1.2.20}]}`,
 				web < client TCP/80: no`,
 		},
 		{
-			name:     "matchExpressions: NotIn is met without the label too",
+			name:     "matchExpressions: NotIn matches without the label, too",
 			policies: ingressFrom(`{namespaceSelector: {}, podSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [back]}]}}`),
 			want: `
 				web < db TCP/80: no
@@ -243,14 +243,14 @@ status: {podIPs: [{ip: 10.1.2.20}]}`,
 				web < client TCP/80: no`,
 		},
 		{
-			name:     "selectors never select pods in their node's network, nor pods that have ended",
+			name:     "selectors never select pods with hostNetwork, nor ended pods",
 			policies: ingressFrom(`{podSelector: {matchLabels: {app: client}}}`),
 			want: `
 				web < 192.168.60.12 TCP/80: no
 				web < 10.1.2.9 TCP/80: no`,
 		},
 		{
-			name:     "egress goes by the same selectors",
+			name:     "egress uses the same selectors",
 			policies: `{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: db}}}, {namespaceSelector: {matchLabels: {team: money}}}]}]}`,
 			want: `
 				web > db TCP/80: a

@@ -25,8 +25,8 @@ func addrs(texts ...string) (all []netip.Addr) {
 	return all
 }
 
-// theCast is what policies of the tests are about: node n1 with shop/web, shop/client and bank/teller on it, and pods elsewhere.
-const theCast = `
+// fixture has the pods of the tests: node n1 with shop/web, shop/client and bank/teller on it, and pods on n2.
+const fixture = `
 kind: Namespace
 metadata: {name: bank, labels: {team: money, level: high}}
 ---
@@ -69,7 +69,7 @@ spec: {nodeName: n1, containers: [{name: c, ports: [{name: http, containerPort: 
 status: {podIPs: [{ip: 10.1.1.2}, {ip: 'fd00:1::2'}]}
 `
 
-// objects reads documents of Pods, Namespaces and NetworkPolicies. Policies are those that are not understood too.
+// objects reads documents of Pods, Namespaces and NetworkPolicies, including invalid ones.
 func objects(t testing.TB, text string) *cluster.Snapshot {
 	t.Helper()
 	s := &cluster.Snapshot{Nodes: []cluster.Node{
@@ -111,18 +111,18 @@ func objects(t testing.TB, text string) *cluster.Snapshot {
 	return s
 }
 
-// withPod gives a list with one more pod, or with another one of its name.
+// withPod gives a list with one more pod, or with one replaced by name.
 func withPod(list cluster.List[*cluster.Pod], pod *cluster.Pod) cluster.List[*cluster.Pod] {
 	return list.With(map[cluster.Key]*cluster.Pod{pod.Key(): pod})
 }
 
-// sortSnapshot puts lists into the order that snapshots have.
+// sortSnapshot sorts a snapshot as a Source does.
 func sortSnapshot(s *cluster.Snapshot) {
 	slices.SortFunc(s.Namespaces, func(a, b *cluster.Namespace) int { return a.Key().Compare(b.Key()) })
 	slices.SortFunc(s.NetworkPolicies, func(a, b *cluster.NetworkPolicy) int { return a.Key().Compare(b.Key()) })
 }
 
-// localTo gives what a node knows of itself if the pods of a snapshot that are said to be on it are.
+// localTo gives the Local of a node with all pods that a snapshot assigns to it.
 func localTo(node string, s *cluster.Snapshot) (local Local) {
 	for p := range s.Pods.All() {
 		if p.Node == node && !p.HostNetwork && !p.Ended {
@@ -137,13 +137,13 @@ type testCase struct {
 	name string
 	// policies are specs, of policies named a, b and so on in namespace shop.
 	policies string
-	// more are other objects, in whole.
+	// more are complete other objects.
 	more string
-	// want are lines such as "web < bank/client TCP/80: a": a pod of this node, in namespace shop if none is named, the direction, who is at the
-	// other end, protocol and port, and what is to be: the policy that allows it, yes without one, or no. A pod may be followed by
-	// /6: its other address.
+	// want are lines such as "web < bank/client TCP/80: a": a pod of this node, by default in namespace shop, the
+	// direction, the other end, protocol and port, and the result: the policy that allows it, yes without one, or no.
+	// A pod may be followed by /6 for its other address.
 	want string
-	// local changes what the node knows of itself.
+	// local changes the Local of the node.
 	local func(*Local)
 	// problems are their sentences.
 	problems string
@@ -151,7 +151,7 @@ type testCase struct {
 
 func (c *testCase) snapshot(t testing.TB) *cluster.Snapshot {
 	t.Helper()
-	text := strings.TrimSpace(theCast)
+	text := strings.TrimSpace(fixture)
 	for i, spec := range strings.Split(strings.TrimSpace(c.policies), "\n---\n") {
 		if spec != "" {
 			text += fmt.Sprintf("\n---\nkind: NetworkPolicy\nmetadata: {namespace: shop, name: %c}\nspec:\n  %s", 'a'+i, strings.ReplaceAll(strings.TrimSpace(spec), "\n", "\n  "))
@@ -225,7 +225,7 @@ func ask(t *testing.T, s *cluster.Snapshot, tables *Tables, query string) string
 	return tables.Names[by].Name
 }
 
-// end gives the address that is meant by a pod's name or by itself.
+// end gives the address of a pod's name, or the address itself.
 func end(t *testing.T, s *cluster.Snapshot, text string) netip.Addr {
 	t.Helper()
 	if a, err := netip.ParseAddr(text); err == nil {
@@ -247,7 +247,7 @@ func end(t *testing.T, s *cluster.Snapshot, text string) netip.Addr {
 	return netip.Addr{}
 }
 
-// uidText gives a text of which cluster.NewUID makes this UID.
+// uidText gives a text that cluster.NewUID maps to this UID.
 func uidText(uid cluster.UID) string {
 	if uid == (cluster.UID{}) {
 		return ""

@@ -11,8 +11,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// chaos is a randomWorld whose pods claim each other's addresses and those of the node, which itself knows of pods and of addresses what the
-// cluster has not told of, or tells otherwise.
+// chaos is a randomWorld whose pods conflict with each other's addresses and with the node's. The node itself has
+// pods and addresses that the cluster lacks, or has otherwise.
 type conflictingCluster struct {
 	*randomCluster
 	local Local
@@ -21,16 +21,16 @@ type conflictingCluster struct {
 func (w *conflictingCluster) change() {
 	key := cluster.Key{Namespace: w.of("p", "q", "r"), Name: w.of("0", "1", "2", "3")}
 	switch w.IntN(8) {
-	case 0: // a Pod claims what another has
+	case 0: // a Pod with another's address
 		if p := w.pods[key]; p != nil {
 			other := *p
 			other.Addresses = []netip.Addr{w.address()}
 			w.pods[key] = &other
 		}
-	case 1: // a pod comes here
+	case 1: // a pod is added here
 		p := LocalPod{Pod: key, UID: w.of("", "x", "y"), Addresses: []netip.Addr{w.address()}}
 		w.local.Pods = append(slices.Clone(w.local.Pods), p)
-	case 2: // and goes
+	case 2: // and removed
 		if n := len(w.local.Pods); n > 0 {
 			at := w.IntN(n)
 			w.local.Pods = slices.Delete(slices.Clone(w.local.Pods), at, at+1)
@@ -48,8 +48,8 @@ func (w *conflictingCluster) change() {
 	}
 }
 
-// The reference is what is made of a snapshot from nothing: however one state became the other, what is made incrementally is the same, with the same
-// complaints; and what has not changed is the same map.
+// The reference is a new Compiler: whatever the previous state, the incremental result is the same, with the same
+// problems, and unchanged maps are the same map.
 func TestIncrementalIsTheReference(t *testing.T) {
 	for seed := range uint64(16) {
 		w := &conflictingCluster{randomCluster: newRandomCluster(seed)}
@@ -77,13 +77,13 @@ func TestIncrementalIsTheReference(t *testing.T) {
 		}
 		again, _ := c.Compile(snapshot, w.local)
 		if again.Peers != before.Peers || len(c.peers.changes) > 0 {
-			t.Fatalf("seed %d: nothing has changed, and the identities are others", seed)
+			t.Fatalf("seed %d: nothing changed, but the identities did", seed)
 		}
 		consistent(t, c, seed)
 	}
 }
 
-// consistent fails if what is kept of peers is more than what there is.
+// consistent fails if the state of peers is more than what exists.
 func consistent(t *testing.T, c *Compiler, seed uint64) {
 	t.Helper()
 	counts := map[*numbered[*identity]]int{}
@@ -92,11 +92,11 @@ func consistent(t *testing.T, c *Compiler, seed uint64) {
 			counts[at.identity]++
 		}
 		if at.pod == nil && at.identity == nil {
-			t.Fatalf("seed %d: %s is nobody's", seed, addr.address())
+			t.Fatalf("seed %d: %s has no owner", seed, addr.address())
 		}
 	}
 	if len(counts) != len(c.peers.counts) {
-		t.Fatalf("seed %d: %d identities are had, and %d counted", seed, len(counts), len(c.peers.counts))
+		t.Fatalf("seed %d: %d identities are in use, and %d counted", seed, len(counts), len(c.peers.counts))
 	}
 	pods := 0
 	for i, n := range counts {
@@ -116,11 +116,11 @@ func consistent(t *testing.T, c *Compiler, seed uint64) {
 		}
 	}
 	if pods != ownsAddresses {
-		t.Fatalf("seed %d: %d pods are of some sort, want %d", seed, pods, ownsAddresses)
+		t.Fatalf("seed %d: %d pods are in groups, want %d", seed, pods, ownsAddresses)
 	}
 }
 
-// large is a cluster of some 150,000 pods, of which 30 are here.
+// large is a cluster of some 150,000 pods, of which 30 are local.
 func large(pods int) (*cluster.Snapshot, Local) {
 	s, _ := thousand(0)
 	s.Pods = cluster.List[*cluster.Pod]{}
@@ -147,7 +147,8 @@ func withLabels(s *cluster.Snapshot, at int, app string) *cluster.Snapshot {
 	return &changed
 }
 
-// A pod that changes costs what it touches: one part of many at most is another map, and no more addresses are looked at than its own.
+// A changed pod costs what it affects: at most one part of many is another map, and no addresses but its own are
+// visited.
 func TestChangeCostsWhatItTouches(t *testing.T) {
 	s, local := large(20_000)
 	c := NewCompiler("n1")
@@ -166,7 +167,7 @@ func TestChangeCostsWhatItTouches(t *testing.T) {
 		}
 	}
 	if len(c.peers.dirty) != 1 || len(c.peers.changes) != 1 || others != 1 || groups != 1 {
-		t.Errorf("%d addresses are looked at, %d changed, in %d parts of %d groups; want one of each", len(c.peers.dirty), len(c.peers.changes), others, groups)
+		t.Errorf("%d addresses are visited, %d changed, in %d parts of %d groups; want one of each", len(c.peers.dirty), len(c.peers.changes), others, groups)
 	}
 }
 

@@ -73,7 +73,7 @@ func (c *Compiler) collectLimited(w *passInput) []Problem {
 		return problems
 	}
 	c.limits.rejected = rejected
-	c.subjects.byNamespace = nil // which policies isolate whom has changed
+	c.subjects.byNamespace = nil // the policies that isolate each pod have changed
 	return c.collectSubjects(w)
 }
 

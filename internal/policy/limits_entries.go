@@ -105,7 +105,7 @@ func (b *entryLimits) left(locals []LocalPod) bool {
 
 func (c *Compiler) setRejected(rejected map[*cluster.NetworkPolicy]string) {
 	c.limits.entries.rejected = rejected
-	c.subjects.byNamespace = nil // which policies isolate whom has changed
+	c.subjects.byNamespace = nil // the policies that isolate each pod have changed
 }
 
 // fitEntries rejects policies until the tables fit.

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// tenants are namespaces with a pod each here, and pods on another node that their policies may be about.
+// tenants are namespaces with a local pod each, and remote pods that their policies may match.
 type tenants struct {
 	snapshot cluster.Snapshot
 	local    Local
@@ -46,7 +46,7 @@ func (t *tenants) compile(c *Compiler, policies ...*cluster.NetworkPolicy) (*Tab
 	return c.Compile(&with, t.local)
 }
 
-// fit compiles policies, in the order that snapshots have, into so many entries.
+// fit compiles policies, sorted as in snapshots, into a table of a capacity.
 func (t *tenants) fit(entries int, policies []*cluster.NetworkPolicy) (*Tables, []Problem) {
 	snapshot := t.snapshot
 	snapshot.NetworkPolicies = policies
@@ -77,7 +77,7 @@ func selecting(key, value string) cluster.PolicyPeer {
 	return cluster.PolicyPeer{Namespaces: &cluster.Selector{}, Pods: &cluster.Selector{Requirements: []cluster.Requirement{{Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{value}}}}}
 }
 
-// admitting is a policy with a rule for each of some peers, each with a port of its own.
+// admitting is a policy with a rule for each of some peers, each with its own port.
 func admitting(namespace, name string, peers ...cluster.PolicyPeer) *cluster.NetworkPolicy {
 	p := &cluster.NetworkPolicy{Namespace: namespace, Name: name, IsolatesIngress: true}
 	for n, peer := range peers {
@@ -86,7 +86,8 @@ func admitting(namespace, name string, peers ...cluster.PolicyPeer) *cluster.Net
 	return p
 }
 
-// The peers that one namespace names do not take the room of others in the table of policies: whom its policies select is closed, and nobody else.
+// The peers of one namespace do not use the capacity of others in the table of policies: the pods that its policies
+// select are isolated, and no others.
 func TestPeersOfOneNamespaceAreBounded(t *testing.T) {
 	w := newTenants("evil", "good")
 	w.peers("good", 200, func(n int) map[string]string { return map[string]string{"n": fmt.Sprint(n)} })
@@ -123,7 +124,7 @@ func TestPeersOfOneNamespaceAreBounded(t *testing.T) {
 			t.Errorf("the pod of the other namespace has %+v of %v", sets, tables.Policies)
 		}
 		if closed := w.sets(tables, "evil").Ingress == DenyAll; closed != (step.problem != "") {
-			t.Errorf("the pod whose policies need %q is closed: %v", step.problem, closed)
+			t.Errorf("the pod whose policies need %q is isolated: %v", step.problem, closed)
 		}
 		var texts []string
 		for _, p := range problems {
@@ -132,7 +133,7 @@ func TestPeersOfOneNamespaceAreBounded(t *testing.T) {
 		if got := strings.Join(texts, "\n"); got != step.problem {
 			t.Errorf("problems are %q, want %q", got, step.problem)
 		}
-		// The same snapshot once more changes nothing, and another compiler says the same.
+		// The same snapshot once more changes nothing, and another compiler has the same result.
 		again, _ := w.compile(c, append(step.evil, good)...)
 		anew := NewCompiler("n1")
 		anew.bound(Sizes{Policies: 100})
@@ -143,7 +144,7 @@ func TestPeersOfOneNamespaceAreBounded(t *testing.T) {
 	}
 }
 
-// The ports that one namespace lists do not take the room of others, nor memory before that is known.
+// The ports of one namespace do not use the capacity of others, nor memory before their number is known.
 func TestPortsOfOneNamespaceAreBounded(t *testing.T) {
 	w := newTenants("evil", "good")
 	w.peers("good", 1000, func(n int) map[string]string { return map[string]string{"n": fmt.Sprint(n)} })
@@ -179,11 +180,12 @@ func TestPortsOfOneNamespaceAreBounded(t *testing.T) {
 		}
 	}
 	if tables, problems := w.compile(c, admitting("evil", "ports", selecting("n", "3")), good); len(problems) != 0 || w.sets(tables, "evil").Ingress == DenyAll {
-		t.Errorf("what fits again is refused: %v", problems)
+		t.Errorf("what fits again is rejected: %v", problems)
 	}
 }
 
-// Selectors of one namespace that tell apart what is alike to another make more entries of the other's rules. It is theirs to give way.
+// Selectors of one namespace that split identities which another treats alike increase the other's entries. Their own
+// policies are rejected.
 func TestWhoTellsPodsApartGivesWay(t *testing.T) {
 	w := newTenants("evil", "good")
 	const bits = 6
@@ -202,7 +204,7 @@ func TestWhoTellsPodsApartGivesWay(t *testing.T) {
 	c := NewCompiler("n1")
 	c.bound(Sizes{Policies: 1000})
 	if tables, _ := w.compile(c, append(evil, good)...); len(tables.Policies) != 2<<bits-1 {
-		t.Fatalf("%d entries, want %d: the case is not what it should be", len(tables.Policies), 2<<bits-1)
+		t.Fatalf("%d entries, want %d: the case is wrong", len(tables.Policies), 2<<bits-1)
 	}
 	c = NewCompiler("n1")
 	c.bound(Sizes{Policies: 60})
@@ -215,7 +217,7 @@ func TestWhoTellsPodsApartGivesWay(t *testing.T) {
 	}
 }
 
-// Whatever policies ask for, the tables fit, and who asks for no more than an equal part gets it.
+// Whatever policies need, the tables fit, and a namespace that needs no more than an equal share gets it.
 func TestEverybodyHasAnEqualPart(t *testing.T) {
 	const spaces, policies, ports = 4, 80, 60
 	for seed := range uint64(200) {
@@ -248,17 +250,17 @@ func TestEverybodyHasAnEqualPart(t *testing.T) {
 				}
 				closed++
 				if n <= min(policies, ports)/len(needs) {
-					t.Errorf("seed %d: namespace %s needs %d and is closed", seed, namespace, n)
+					t.Errorf("seed %d: namespace %s needs %d and is isolated", seed, namespace, n)
 				}
 			}
 			if (closed > 0) != (len(problems) > 0) {
-				t.Errorf("seed %d: %d namespaces are closed, and problems are %v", seed, closed, problems)
+				t.Errorf("seed %d: %d namespaces are isolated, and problems are %v", seed, closed, problems)
 			}
 		}
 	}
 }
 
-// refusing are tenants with a namespace whose rules are refused, since there are too many pods of other nodes that they tell apart.
+// refusing are tenants with a namespace whose rules are rejected, because they split too many pods of other nodes.
 func refusing(t *testing.T) (*tenants, *Compiler, []*cluster.NetworkPolicy) {
 	t.Helper()
 	w := newTenants("evil", "good")
@@ -276,14 +278,15 @@ func refusing(t *testing.T) (*tenants, *Compiler, []*cluster.NetworkPolicy) {
 	return w, c, policies
 }
 
-// without leaves out pods of other nodes, by their number.
+// without removes pods of other nodes, by their number.
 func (t *tenants) without(from, to int) {
 	t.snapshot.Pods = cluster.ListOf(slices.DeleteFunc(t.snapshot.Pods.Slice(), func(p *cluster.Pod) bool {
 		return p.Name >= fmt.Sprintf("x%04d", from) && p.Name < fmt.Sprintf("x%04d", to)
 	})...)
 }
 
-// What is refused is taken up again when the pods have gone that it was too much for, though nothing else changes on the node.
+// Rejected rules are accepted again when the pods are gone that exceeded the capacity, though nothing else changes on
+// the node.
 func TestRefusedIsTakenUpAgain(t *testing.T) {
 	t.Run("pods of the refused alone", func(t *testing.T) {
 		w, c, policies := refusing(t)
@@ -295,7 +298,7 @@ func TestRefusedIsTakenUpAgain(t *testing.T) {
 	t.Run("entries of others", func(t *testing.T) {
 		w, c, policies := refusing(t)
 		w.without(0, 9)
-		for _, passes := range []uint64{3, 1} { // without what is refused, with all of it, and once more without
+		for _, passes := range []uint64{3, 1} { // without the rejected policies, with all of them, and once more without
 			before := c.pass
 			if w.compile(c, policies...); c.pass != before+passes {
 				t.Errorf("%d passes, want %d", c.pass-before, passes)
@@ -314,7 +317,7 @@ func TestRefusedIsTakenUpAgain(t *testing.T) {
 	})
 }
 
-// What is refused stays so, and costs nothing, when there is more, and is looked at again when there is less.
+// Rejected policies stay rejected at no cost when more is needed, and are evaluated again when less is.
 func TestRefusedStaysWhenThereIsMore(t *testing.T) {
 	for _, of := range []struct {
 		name   string
@@ -374,7 +377,7 @@ func TestRefusedStaysWhenThereIsMore(t *testing.T) {
 	}
 }
 
-// What goes is noticed also if it has come after something was refused.
+// A removal is noticed also if the removed object was added after a rejection.
 func TestWhatCameLaterGoes(t *testing.T) {
 	w, c, policies := refusing(t)
 	w.compile(c, append(slices.Clone(policies), admitting("good", "q"))...)
@@ -384,7 +387,7 @@ func TestWhatCameLaterGoes(t *testing.T) {
 	}
 }
 
-// What is far too much for the table is not made, and what is decided does not depend on what has been.
+// Entries far over the capacity are not made, and the decision does not depend on earlier passes.
 func TestEntriesAreBoundedBeforeTheyAreMade(t *testing.T) {
 	const capacity = 50
 	w := newTenants("good")
@@ -405,7 +408,7 @@ func TestEntriesAreBoundedBeforeTheyAreMade(t *testing.T) {
 	}
 	w.compile(compilers[0], evil[0], good)
 
-	// The first pass makes a part, and writes nothing of it.
+	// The first pass makes a part, and writes none of it.
 	snapshot := w.snapshot
 	snapshot.NetworkPolicies = append(slices.Clone(evil), good)
 	probe := NewCompiler("n1")
@@ -426,11 +429,12 @@ func TestEntriesAreBoundedBeforeTheyAreMade(t *testing.T) {
 		}
 	}
 	if closed[0] != closed[1] {
-		t.Errorf("closed are %q after something else, and otherwise %q", closed[0], closed[1])
+		t.Errorf("closed are %q after another state, and otherwise %q", closed[0], closed[1])
 	}
 }
 
-// Whatever is refused, given up half made, and taken up again: who is not closed has what the policies say, and the tables fit.
+// Whatever is rejected, abandoned half made, and accepted again: pods that are not isolated have what the policies
+// allow, and the tables fit.
 func TestRandomChangesOfFullTables(t *testing.T) {
 	const policies, ports = 12, 25
 	rejected, taken := 0, 0
@@ -461,6 +465,6 @@ func TestRandomChangesOfFullTables(t *testing.T) {
 		}
 	}
 	if rejected < 20 || taken < 20 {
-		t.Errorf("%d times more is refused, and %d times less: the case is not what it should be", rejected, taken)
+		t.Errorf("rejections increase %d times, and decrease %d times: the case is wrong", rejected, taken)
 	}
 }

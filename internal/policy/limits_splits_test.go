@@ -22,7 +22,7 @@ func (t *tenants) here(namespace, name string, policy *cluster.NetworkPolicy) *c
 	return policy
 }
 
-// web adds 2^bits pods of a namespace that are alike but for the labels bit0 and so on.
+// web adds 2^bits pods of a namespace that differ only in the labels bit0 and so on.
 func (t *tenants) web(namespace string, bits int) {
 	t.peers(namespace, 1<<bits, func(n int) map[string]string {
 		labels := map[string]string{"app": "web"}
@@ -34,7 +34,7 @@ func (t *tenants) web(namespace string, bits int) {
 	sortSnapshot(&t.snapshot)
 }
 
-// closed gives the namespaces with pods here that are closed.
+// closed gives the namespaces with local pods that are isolated.
 func (t *tenants) closed(tables *Tables) string {
 	var names []string
 	for _, pod := range t.local.Pods {
@@ -53,7 +53,7 @@ func bitRules(bits int) (rules []cluster.PolicyRule) {
 	return rules
 }
 
-// A rule that changes nothing beside one for everybody tells no pods apart.
+// A rule that adds nothing to one for all peers splits no identities.
 func TestCoveredRulesTellNothingApart(t *testing.T) {
 	const bits = 5
 	ports := func(p cluster.Protocol, first, last uint16) []cluster.PolicyPort {
@@ -92,12 +92,12 @@ func TestCoveredRulesTellNothingApart(t *testing.T) {
 				identities[identity] = true
 			}
 			if apart := len(identities) > 1; apart != c.apart {
-				t.Errorf("pods are told apart: %t, want %t: %v", apart, c.apart, tables.Policies)
+				t.Errorf("pods are split: %t, want %t: %v", apart, c.apart, tables.Policies)
 			}
 		})
 	}
 
-	// Of two policies, what is told of one does not change with the rules of the other.
+	// Of two policies, the one that is reported does not change with the rules of the other.
 	w := newTenants("evil")
 	w.web("good", bits)
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
@@ -110,12 +110,13 @@ func TestCoveredRulesTellNothingApart(t *testing.T) {
 		tables, _ := w.compile(NewCompiler("n1"), policies...)
 		_, by := tables.Verdict(w.sets(tables, "evil"), Ingress, addrs("10.2.0.1")[0], 6, 80)
 		if got := tables.Names[by].Name; got != "a" {
-			t.Errorf("%s is for everybody, and what both allow is told of %s", names[0], got)
+			t.Errorf("%s is for all peers, and %s is reported for what both allow", names[0], got)
 		}
 	}
 }
 
-// Who tells nothing apart that is alike to others does not give way, however much it asks for itself, and however little those ask for who do.
+// A namespace that splits no identity of others is not rejected, however much it needs itself, and however little the
+// splitting ones need.
 func TestWhoTellsNothingApartStays(t *testing.T) {
 	const bits = 5
 	web := func(w *tenants, pods int) (policies []*cluster.NetworkPolicy) {
@@ -125,7 +126,7 @@ func TestWhoTellsNothingApartStays(t *testing.T) {
 		}
 		return policies
 	}
-	everybodyElse := func(rules []cluster.PolicyRule) []cluster.PolicyRule { // one demand, whoever the peer is
+	allPeers := func(rules []cluster.PolicyRule) []cluster.PolicyRule { // one demand, whatever the peer
 		return append(rules, cluster.PolicyRule{Peers: []cluster.PolicyPeer{{Namespaces: &cluster.Selector{}}}})
 	}
 	for _, c := range []struct {
@@ -139,7 +140,7 @@ func TestWhoTellsNothingApartStays(t *testing.T) {
 			return []*cluster.NetworkPolicy{{Namespace: "evil", Name: "p", IsolatesIngress: true, Ingress: append(bitRules(bits), cluster.PolicyRule{})}}
 		}, "", 0},
 		{"rules that change nothing for pods", []string{"evil"}, func(*tenants) []*cluster.NetworkPolicy {
-			return []*cluster.NetworkPolicy{{Namespace: "evil", Name: "p", IsolatesIngress: true, Ingress: everybodyElse(bitRules(bits))}}
+			return []*cluster.NetworkPolicy{{Namespace: "evil", Name: "p", IsolatesIngress: true, Ingress: allPeers(bitRules(bits))}}
 		}, "evil/pod", 1},
 		{"a policy for each bit, in a namespace of its own", []string{"evil0", "evil1", "evil2", "evil3", "evil4"}, func(*tenants) (policies []*cluster.NetworkPolicy) {
 			for b := range bits {
@@ -149,7 +150,7 @@ func TestWhoTellsNothingApartStays(t *testing.T) {
 		}, "evil0/pod evil1/pod evil2/pod evil3/pod evil4/pod", bits},
 		{"two namespaces with the same", []string{"evil0", "evil1"}, func(*tenants) (policies []*cluster.NetworkPolicy) {
 			for n := range 2 {
-				policies = append(policies, &cluster.NetworkPolicy{Namespace: fmt.Sprint("evil", n), Name: "p", IsolatesIngress: true, Ingress: everybodyElse(bitRules(bits))})
+				policies = append(policies, &cluster.NetworkPolicy{Namespace: fmt.Sprint("evil", n), Name: "p", IsolatesIngress: true, Ingress: allPeers(bitRules(bits))})
 			}
 			return policies
 		}, "evil0/pod evil1/pod", 2},
@@ -171,7 +172,8 @@ func TestWhoTellsNothingApartStays(t *testing.T) {
 	}
 }
 
-// Of two namespaces that tell pods apart, the one goes that does more of it, and of its policies no more than needed.
+// Of two namespaces that split identities, the one that splits more is rejected, and no more of its policies than
+// needed.
 func TestWhoTellsMoreApartGoesFirst(t *testing.T) {
 	const bits = 5
 	w := newTenants("some")
@@ -195,7 +197,7 @@ func TestWhoTellsMoreApartGoesFirst(t *testing.T) {
 	}
 }
 
-// What a namespace makes of the entries of others counts for it.
+// The entries that a namespace adds to those of others count for it.
 func TestEntriesOfOthersCount(t *testing.T) {
 	const bits = 5
 	w := newTenants("much", "some")
@@ -217,7 +219,8 @@ func TestEntriesOfOthersCount(t *testing.T) {
 	}
 }
 
-// What a namespace asks for itself does not count: one that splits little of others' rules does not give way for it, nor before one that splits much.
+// The own demand of a namespace does not count: one that splits little of others' rules is not rejected for it, nor
+// before one that splits much.
 func TestOwnEntriesDoNotCount(t *testing.T) {
 	const bits, sets = 5, 130
 	w := newTenants("much")
@@ -240,7 +243,8 @@ func TestOwnEntriesDoNotCount(t *testing.T) {
 	}
 }
 
-// Who splits more than each of many others that split together gives way first, and is taken back when it is enough that those do.
+// The largest splitter is rejected before many small ones that split together, and accepted again when rejecting
+// those is enough.
 func TestWhoGaveWayFirstIsTakenBack(t *testing.T) {
 	const bits, kinds = 5, 4
 	w := newTenants("shop", "evil0", "evil1", "evil2", "evil3", "evil4")
@@ -272,7 +276,7 @@ func TestWhoGaveWayFirstIsTakenBack(t *testing.T) {
 	}
 }
 
-// Names of ports that others ask for tell apart what is alike to a namespace: that is not its doing.
+// Port names that others request split identities of a namespace: that is not its cost.
 func TestNamesOfOthersAreNotAskedFor(t *testing.T) {
 	w := newTenants("evil", "good")
 	w.peers("good", 40, func(int) map[string]string { return map[string]string{"app": "web"} })
@@ -288,7 +292,7 @@ func TestNamesOfOthersAreNotAskedFor(t *testing.T) {
 	}
 }
 
-// allowing is a policy that lets everybody in at so many ports that are not next to each other.
+// allowing is a policy that allows all peers at a number of ports that are not adjacent.
 func allowing(namespace, name string, ports int) *cluster.NetworkPolicy {
 	rule := cluster.PolicyRule{}
 	for n := range ports {
@@ -297,7 +301,7 @@ func allowing(namespace, name string, ports int) *cluster.NetworkPolicy {
 	return &cluster.NetworkPolicy{Namespace: namespace, Name: name, IsolatesIngress: true, Ingress: []cluster.PolicyRule{rule}}
 }
 
-// A list of ports that several sets of a namespace have is in the table once.
+// A list of ports that several sets of a namespace share is in the table once.
 func TestListsOfPortsCountOnce(t *testing.T) {
 	w := newTenants("evil")
 	policies := []*cluster.NetworkPolicy{allowing("evil", "p", 81), allowing("good", "all", 10)}
@@ -329,8 +333,8 @@ func TestListsOfPortsCountOnceForPolicies(t *testing.T) {
 	}
 }
 
-// Namespaces whose policies ask for the same, or for labels of other names that the same pods have, have their parts of what it costs others, and give
-// way before one that asks for less.
+// Namespaces whose policies match the same, or labels of other names that the same pods have, share what it costs
+// others, and are rejected before one that needs less.
 func TestSameSelectorsAreCharged(t *testing.T) {
 	for _, second := range []string{"bit", "twin"} {
 		t.Run(second, func(t *testing.T) { testSameSelectors(t, second) })
@@ -338,7 +342,7 @@ func TestSameSelectorsAreCharged(t *testing.T) {
 }
 
 func testSameSelectors(t *testing.T, second string) {
-	const bits, rare, good, room = 5, 8, 10, 125
+	const bits, rare, good, capacity = 5, 8, 10, 125
 	namespaces := []string{"evil-a", "evil-b", "other"}
 	var policies []*cluster.NetworkPolicy
 	for bit := range bits {
@@ -362,9 +366,9 @@ func testSameSelectors(t *testing.T, second string) {
 		return labels
 	})
 	c := NewCompiler("n1")
-	c.bound(Sizes{Policies: room})
+	c.bound(Sizes{Policies: capacity})
 	tables, problems := w.compile(c, policies...)
-	if got, want := w.closed(tables), "evil-a/pod evil-b/pod"; got != want || len(tables.Policies) > room {
+	if got, want := w.closed(tables), "evil-a/pod evil-b/pod"; got != want || len(tables.Policies) > capacity {
 		t.Errorf("closed are %q with %d entries, want %q: %v", got, len(tables.Policies), want, problems)
 	}
 
@@ -377,8 +381,9 @@ func testSameSelectors(t *testing.T, second string) {
 	for n, cost := range probe.splitCosts(s) {
 		costs[s.names[n]] = cost
 	}
-	// To each good one all sorts are one: it has an entry for each, of which the evil ones alone would make 31 more, twice, and the other one 1 more. To the
-	// evil ones, 7 of the rare sorts are one of the rest; and to the other one all 8 are one.
+	// Each good one treats all groups alike: it has an entry for each group, of which the evil ones alone would make
+	// 31 more, twice, and the other one 1 more. For the evil ones, 7 of the rare groups are like the rest; for the
+	// other one all 8 are alike.
 	const more, groups = good * (1<<bits + rare - 1), 1<<bits - 1
 	evil, other := (2*more*groups+(2*groups+1)*(rare-1))/(2*(2*groups+1))+1, more/(2*groups+1)+2*(rare-1)+1
 	if costs["evil-a"] != evil || costs["evil-b"] != evil || costs["other"] != other || costs["good0"] != 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// listing is a policy that lets so many single addresses of the world in to all pods of its namespace.
+// listing is a policy that allows a number of single external addresses to all pods of its namespace.
 func listing(namespace, name string, blocks, from int) *cluster.NetworkPolicy {
 	rule := cluster.PolicyRule{}
 	for i := range blocks {
@@ -22,7 +22,8 @@ func listing(namespace, name string, blocks, from int) *cluster.NetworkPolicy {
 	return &cluster.NetworkPolicy{Namespace: namespace, Name: name, IsolatesIngress: true, Ingress: []cluster.PolicyRule{rule}}
 }
 
-// The blocks of one namespace take neither the room of pods nor that of others: whom its policies select is closed, and nobody else.
+// The blocks of one namespace use the capacity neither of pods nor of other namespaces: the pods that its policies
+// select are isolated, and no others.
 func TestBlocksOfOneNamespaceAreBounded(t *testing.T) {
 	s := &cluster.Snapshot{}
 	local := Local{Addresses: addrs("192.168.60.11")}
@@ -56,7 +57,7 @@ func TestBlocksOfOneNamespaceAreBounded(t *testing.T) {
 	evil := func(tables *Tables) Set { return tables.Pods[s.Pods.Slice()[0].Addresses[0]].Ingress }
 
 	if tables, problems := compile(listing("evil", "list", 90, 0), good); len(problems) != 0 || evil(tables) == DenyAll {
-		t.Errorf("what fits is refused: %v", problems)
+		t.Errorf("what fits is rejected: %v", problems)
 	}
 	tables, problems := compile(listing("evil", "list", 91, 0), good)
 	if evil(tables) != DenyAll || len(tables.Singles) != 10 {
@@ -66,17 +67,18 @@ func TestBlocksOfOneNamespaceAreBounded(t *testing.T) {
 	if len(problems) != 1 || problems[0].Text != want || problems[0].Policy.Name != "list" {
 		t.Errorf("problems are %v, want %s", problems, want)
 	}
-	// Of several policies of the namespace the first ones fit, but the pod that all select is closed; each is named once.
+	// Of several policies of the namespace the first ones fit, but the pod that all select is isolated; each is named
+	// once.
 	tables, problems = compile(listing("evil", "a", 60, 0), listing("evil", "b", 60, 100), listing("evil", "c", 20, 200), good)
 	if evil(tables) != DenyAll || len(problems) != 1 || !strings.HasPrefix(problems[0].Text, "NetworkPolicy evil/b: its 60 ipBlocks") {
 		t.Errorf("%x, problems %v", evil(tables), problems)
 	}
 	if tables, problems := compile(listing("evil", "list", 90, 0), good); len(problems) != 0 || evil(tables) == DenyAll || len(tables.Singles) != 100 {
-		t.Errorf("what fits again is refused: %v", problems)
+		t.Errorf("what fits again is rejected: %v", problems)
 	}
 }
 
-// slow is a compiler that takes so long for each compilation by its own clock, which it gives the means to advance.
+// slow is a compiler that takes a time for each compilation by its own clock, and gives the means to advance it.
 func slow(c *Compiler, each time.Duration) (sleep func(time.Duration)) {
 	var slept time.Duration
 	start := time.Now()
@@ -84,8 +86,8 @@ func slow(c *Compiler, each time.Duration) (sleep func(time.Duration)) {
 	return func(d time.Duration) { slept += d }
 }
 
-// splitting is a cluster whose tables overflow: some tenants tell apart what is alike to the rules of all others, each twice as much as the next
-// one, so that in each round one gives way.
+// splitting is a cluster whose tables overflow: some tenants split identities that the rules of all others treat
+// alike, each twice as much as the next, so that each round rejects one.
 func splitting() (w *tenants, policies []*cluster.NetworkPolicy) {
 	const good, evil = 16, 7
 	var names []string
@@ -110,8 +112,8 @@ func splitting() (w *tenants, policies []*cluster.NetworkPolicy) {
 	return w, policies
 }
 
-// A tenant that changes a refused policy again and again has each agent compile about once for each change, not many times, and nobody else has
-// anything of it. What it comes to is in force when that is due.
+// A tenant that changes a rejected policy again and again costs each agent about one compilation per change, and does
+// not affect other namespaces. The change is active when the next search is due.
 func TestChangesOfWhatIsRefusedArePaced(t *testing.T) {
 	for _, of := range []struct {
 		name   string
@@ -137,14 +139,14 @@ func TestChangesOfWhatIsRefusedArePaced(t *testing.T) {
 		t.Run(of.name, func(t *testing.T) {
 			w, policies := splitting()
 			c := NewCompiler("n1")
-			const room, changes = 150, 200
-			const each, gap = 300 * time.Millisecond, time.Second // so that nothing is put off by paceLongest
+			const capacity, changes = 150, 200
+			const each, gap = 300 * time.Millisecond, time.Second // so that paceLongest does not delay anything
 			sleep := slow(c, each)
-			c.SetSizes(Sizes{Policies: room})
+			c.SetSizes(Sizes{Policies: capacity})
 			tables, _ := w.compile(c, policies...)
 			first, most := c.pass, uint64(0)
-			if first < 4 || len(tables.Policies) > room {
-				t.Fatalf("%d compilations find out what fits: the case is not what it should be", first)
+			if first < 4 || len(tables.Policies) > capacity {
+				t.Fatalf("%d compilations find what fits: the case is wrong", first)
 			}
 			victim := slices.IndexFunc(policies, func(p *cluster.NetworkPolicy) bool { return c.limits.entries.rejected[p] != "" })
 			releaseScratch := slices.Delete(slices.Clone(policies), victim, victim+1)
@@ -153,12 +155,12 @@ func TestChangesOfWhatIsRefusedArePaced(t *testing.T) {
 				before := c.pass
 				tables, _ := w.compile(c, append(of.change(n, policies[victim]), releaseScratch...)...)
 				most = max(most, c.pass-before)
-				if len(tables.Policies) > room {
-					t.Fatalf("change %d: %d entries in a table of %d", n, len(tables.Policies), room)
+				if len(tables.Policies) > capacity {
+					t.Fatalf("change %d: %d entries in a table of %d", n, len(tables.Policies), capacity)
 				}
 				for _, p := range policies {
 					if !strings.HasPrefix(p.Namespace, "evil") && w.sets(tables, p.Namespace).Ingress == DenyAll {
-						t.Fatalf("change %d: the pod of namespace %s is closed", n, p.Namespace)
+						t.Fatalf("change %d: the pod of namespace %s is isolated", n, p.Namespace)
 					}
 				}
 			}
@@ -171,11 +173,11 @@ func TestChangesOfWhatIsRefusedArePaced(t *testing.T) {
 	}
 }
 
-// What has become small enough is in force when the time has come that Postponed gives, though nothing else changes.
+// Policies that have become small enough are active at the time that Postponed gives, though nothing else changes.
 func TestPostponedIsTakenUp(t *testing.T) {
 	w, c, policies := refusing(t)
 	sleep := slow(c, time.Second)
-	// Refused once more by a clock that counts.
+	// Rejected once more by a clock that counts.
 	other := *policies[0]
 	policies = []*cluster.NetworkPolicy{&other, policies[1]}
 	if tables, _ := w.compile(c, policies...); w.closed(tables) != "evil/pod" || !c.Postponed().IsZero() {
@@ -194,17 +196,17 @@ func TestPostponedIsTakenUp(t *testing.T) {
 	}
 }
 
-// bound is Bound, and nothing takes any time.
+// bound is SetSizes with an infinitely fast clock.
 func (c *Compiler) bound(s Sizes) {
 	c.SetSizes(s)
 	stopped := time.Now()
 	c.limits.entries.backoff.now = func() time.Time { return stopped }
 }
 
-// Who changes a policy while others wait keeps it in force when the tables overflow by what somebody else's pods are: a tenant gives them labels that
-// its policy has told apart since before.
+// A policy that changes while others wait stays active when the tables overflow because of another tenant's pods: the
+// tenant gives them labels that its own policy has split since before.
 func TestChangesOfOthersStayInForce(t *testing.T) {
-	const room, many = 150, 64
+	const capacity, many = 150, 64
 	w, policies := splitting()
 	var values []cluster.PolicyPeer
 	for i := range many {
@@ -213,10 +215,10 @@ func TestChangesOfOthersStayInForce(t *testing.T) {
 	policies = append(policies, admitting("good15", "late", values...))
 	c := NewCompiler("n1")
 	slow(c, time.Second)
-	c.SetSizes(Sizes{Policies: room})
+	c.SetSizes(Sizes{Policies: capacity})
 	w.compile(c, policies...)
 	if !c.limits.entries.backoff.isActive() || c.limits.entries.rejected[policies[len(policies)-1]] != "" {
-		t.Fatal("nobody waits, or the policy of which there are no pods is refused: the case is not what it should be")
+		t.Fatal("no policy waits, or the policy without pods is rejected: the case is wrong")
 	}
 	policies = slices.Clone(policies) // a list that was compiled is never changed
 	policies[0] = admitting("good0", "p", selecting("app", "web"), selecting("app", "more"))
@@ -227,24 +229,24 @@ func TestChangesOfOthersStayInForce(t *testing.T) {
 		})
 	}
 	tables, _ := w.compile(c, policies...)
-	if len(tables.Policies) > room {
-		t.Errorf("%d entries in a table of %d", len(tables.Policies), room)
+	if len(tables.Policies) > capacity {
+		t.Errorf("%d entries in a table of %d", len(tables.Policies), capacity)
 	}
 	if w.sets(tables, "good15").Ingress != DenyAll {
-		t.Error("the pod of the namespace whose policy tells the new pods apart is open")
+		t.Error("the pod of the namespace whose policy splits the new pods is open")
 	}
 	if w.sets(tables, "good0").Ingress == DenyAll {
-		t.Error("the pod of the namespace whose policy has changed is closed")
+		t.Error("the pod of the namespace whose policy has changed is isolated")
 	}
 }
 
-// A namespace whose policies only wait has not given way: nobody has looked at them.
+// A namespace whose policies only wait was not rejected: they have not been evaluated.
 func TestWhoWaitsHasNotGivenWay(t *testing.T) {
 	clock := time.Unix(0, 0)
 	p := backoff{now: func() time.Time { clock = clock.Add(backoffFrom); return clock }, searching: true}
 	evil, good := &cluster.NetworkPolicy{Namespace: "evil"}, &cluster.NetworkPolicy{Namespace: "good"}
 	p.found(nil, map[*cluster.NetworkPolicy]string{evil: "its rules do not fit", good: reasonPending}, clock)
 	if first := p.changed([]*cluster.NetworkPolicy{evil, good})[0]; len(first) != 1 || first[0] != evil {
-		t.Errorf("%d policies give way first, want that of evil alone", len(first))
+		t.Errorf("%d policies are rejected first, want that of evil alone", len(first))
 	}
 }

@@ -92,7 +92,7 @@ func (l Local) Named(s *cluster.Snapshot) Local {
 func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
 	here := map[cluster.Key]bool{}
 	taken := map[netip.Addr]bool{}
-	var told, untold []*cluster.Pod
+	var listed, unlisted []*cluster.Pod
 	for _, pod := range l.Pods {
 		made := cluster.Pod{Namespace: pod.Pod.Namespace, Name: pod.Pod.Name, UID: cluster.NewUID(pod.UID)}
 		object := pod.Object(s)
@@ -101,9 +101,9 @@ func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
 		}
 		made.Node, made.HostNetwork, made.Ended, made.Addresses = node, false, false, pod.Addresses
 		if object != nil {
-			told = append(told, &made)
+			listed = append(listed, &made)
 		} else {
-			untold = append(untold, &made)
+			unlisted = append(unlisted, &made)
 		}
 		here[pod.Pod] = true
 		for _, a := range pod.Addresses {
@@ -120,11 +120,11 @@ func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
 			without.Addresses = slices.DeleteFunc(slices.Clone(p.Addresses), isTaken)
 			p = &without
 		}
-		told = append(told, p)
+		listed = append(listed, p)
 	}
-	told = append(told, untold...)
-	slices.SortStableFunc(told, func(x, y *cluster.Pod) int { return x.Key().Compare(y.Key()) })
-	with.Pods = cluster.ListOf(told...)
+	listed = append(listed, unlisted...)
+	slices.SortStableFunc(listed, func(x, y *cluster.Pod) int { return x.Key().Compare(y.Key()) })
+	with.Pods = cluster.ListOf(listed...)
 	with.Nodes = l.nodes(s.Nodes, node)
 	return &with
 }

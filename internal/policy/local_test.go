@@ -10,9 +10,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 )
 
-// A node knows the addresses of its pods before the cluster does, and an address is that of the pod that has it now.
+// A node knows the addresses of its pods before the cluster does, and an address belongs to the pod that has it now.
 func TestView(t *testing.T) {
-	s := objects(t, theCast)
+	s := objects(t, fixture)
 	key := func(name string) cluster.Key { return cluster.Key{Namespace: "shop", Name: name} }
 	local := Local{Pods: []LocalPod{
 		{Pod: key("client"), UID: "earlier", Addresses: addrs("10.1.1.8")},
@@ -43,7 +43,7 @@ func TestView(t *testing.T) {
 	}
 	want := []pod{
 		{"batch", "10.1.2.9 ", "client"}, {"client", "10.1.1.9 ", "client"}, {"client", "10.1.1.8 ", ""},
-		{"db", "fd00:2::2 ", "db"}, // whose other address another one has here
+		{"db", "fd00:2::2 ", "db"}, // its other address belongs to a local pod
 		{"db", "10.1.1.6 ", ""},
 		{"host", "192.168.60.12 ", "client"}, {"late", "10.1.1.7 ", ""}, {"web", "10.1.2.2 ", "web"},
 	}
@@ -64,10 +64,10 @@ func TestView(t *testing.T) {
 	}
 }
 
-// All addresses of the node are its Node's, as they are for the tables: NodeLocal DNS has one that no Node object names. A node of which
-// the cluster has not told has them too.
+// All addresses of the node are its Node's, as in the tables: NodeLocal DNS has one that no Node object has. A node
+// that the cluster does not list has them, too.
 func TestViewHasTheNodesAddresses(t *testing.T) {
-	s := objects(t, theCast+`
+	s := objects(t, fixture+`
 ---
 kind: NetworkPolicy
 metadata: {namespace: shop, name: closed}
@@ -100,7 +100,7 @@ spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
 	}
 }
 
-// Of a pod whose file was lost an agent that starts knows the addresses only: by these the cluster's Pods have its name.
+// Of a pod whose file was lost a starting agent knows only the addresses: the cluster's Pods give its name by these.
 func TestNamed(t *testing.T) {
 	s := &cluster.Snapshot{Pods: cluster.ListOf(
 		&cluster.Pod{Namespace: "shop", Name: "ended", Ended: true, Addresses: addrs("10.1.1.4")},
@@ -122,6 +122,6 @@ func TestNamed(t *testing.T) {
 		t.Error(diff)
 	}
 	if local.Pods[0].Pod.Name != "bl1" {
-		t.Error("the pods of before have changed")
+		t.Error("the former pods have changed")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Peers are what a plain map is, whatever changes, and those before stay what they were.
+// Peers behave as a map, whatever changes, and earlier Peers do not change.
 func TestPeersAreAsAMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	var peers *Peers
@@ -36,7 +36,7 @@ func TestPeersAreAsAMap(t *testing.T) {
 			t.Fatalf("%d addresses, Len is %d, want %d", len(got), peers.Len(), len(want))
 		}
 		if got := maps.Collect(before.All()); !maps.Equal(got, copied) {
-			t.Fatal("what was before has changed")
+			t.Fatal("earlier Peers have changed")
 		}
 		for d := range peers.Since(before) {
 			if differ[d.Address] != d {
@@ -45,7 +45,7 @@ func TestPeersAreAsAMap(t *testing.T) {
 			delete(differ, d.Address)
 		}
 		if len(differ) > 0 {
-			t.Fatalf("differences are not told: %v", differ)
+			t.Fatalf("differences are missing: %v", differ)
 		}
 		for addr, identity := range want {
 			if got, known := peers.Get(addr); !known || got != identity {
@@ -53,12 +53,12 @@ func TestPeersAreAsAMap(t *testing.T) {
 			}
 		}
 		if _, known := peers.Get(netip.MustParseAddr("10.1.0.0")); known {
-			t.Fatal("an address that was never given has an identity")
+			t.Fatal("an unknown address has an identity")
 		}
 	}
 	again := peers.With(maps.Collect(peers.All()))
 	if again != peers {
-		t.Error("nothing has changed, and the peers are others")
+		t.Error("nothing changed, but the Peers did")
 	}
 	if got := peers.With(func() map[netip.Addr]Identity {
 		policyRemoved := map[netip.Addr]Identity{}

@@ -20,8 +20,8 @@ var sameTables = cmp.Options{
 	cmp.Transformer("Peers", func(p *Peers) map[netip.Addr]Identity { return maps.Collect(p.All()) }),
 }
 
-// evaluated evaluates a question by package evaluate, which looks at every policy and every rule. subject replaces the pod of that name; nil
-// keeps it. by is the first policy, by name, that allows it.
+// evaluated answers a question with package evaluate, which visits every policy and every rule. subject replaces the
+// pod of that name; nil keeps it. by is the first policy, by name, that allows it.
 func evaluated(s *cluster.Snapshot, q query, subject *cluster.Pod) (allowed bool, by cluster.Key, err error) {
 	if subject != nil {
 		with := *s
@@ -63,8 +63,8 @@ func agree(t *testing.T, tables *Tables, s *cluster.Snapshot, queries []query) {
 	}
 }
 
-// Whatever changes in whatever order, tables say what policies do, they are those that a new Compiler makes, and numbers
-// keep what they stand for.
+// Whatever changes in whatever order, tables agree with the policies, equal those of a new Compiler, and numbers keep
+// their meaning.
 func TestRandomChanges(t *testing.T) {
 	for _, seed := range testenv.Seeds(t, 20) {
 		w := newRandomCluster(seed)
@@ -101,7 +101,7 @@ func kept[K comparable, V comparable](t *testing.T, before, now map[K]V) {
 	}
 }
 
-// Any order of what is not ordered gives the same tables.
+// The order of unordered inputs does not change the tables.
 func TestOrderDoesNotMatter(t *testing.T) {
 	for _, seed := range testenv.Seeds(t, 20) {
 		w := newRandomCluster(seed)
@@ -136,7 +136,7 @@ func shuffled(random *rand.Rand, s cluster.Selector) cluster.Selector {
 }
 
 func shuffledRules(random *rand.Rand, rules []cluster.PolicyRule) (all []cluster.PolicyRule) {
-	for _, r := range rules { // the order of rules is part of what lists of blocks are called by
+	for _, r := range rules { // the order of rules is part of the names of block lists
 		peers, ports := slices.Clone(r.Peers), slices.Clone(r.Ports)
 		for i := range peers {
 			if peers[i].Pods != nil {
@@ -151,7 +151,7 @@ func shuffledRules(random *rand.Rand, rules []cluster.PolicyRule) (all []cluster
 	return all
 }
 
-// Numbers that collide are told apart, and stay what they are while something else comes and goes.
+// Numbers that collide are distinct, and stay the same while other objects change.
 func TestCollisions(t *testing.T) {
 	weak := func(c content, nth uint32) uint32 { return hashed(c, nth) & 0x800001ff }
 	for _, seed := range testenv.Seeds(t, 30) {
@@ -170,14 +170,14 @@ func TestCollisions(t *testing.T) {
 			one, _ := newCompiler("n1", weak).Compile(snapshot, local)
 			other, _ := newCompiler("n1", weak).Compile(snapshot, local)
 			if diff := cmp.Diff(one, other, sameTables); diff != "" {
-				t.Fatalf("seed %d: of one snapshot become (-one +other):\n%s", seed, diff)
+				t.Fatalf("seed %d: one snapshot gives (-one +other):\n%s", seed, diff)
 			}
 		}
 	}
 }
 
-// One table after the other is written as the comment of Tables has it. At no moment is anything allowed but what is allowed before, after, or
-// if policies, the pod itself and the other pods had changed one after the other.
+// Tables are written in the order of the comment of Tables. At no moment is anything allowed except what is allowed
+// before, after, or if policies, the pod itself and the other pods had changed one after the other.
 func TestNothingOpensOnTheWay(t *testing.T) {
 	for _, seed := range testenv.Seeds(t, 20) {
 		w := newRandomCluster(seed)
@@ -205,7 +205,7 @@ func TestNothingOpensOnTheWay(t *testing.T) {
 	}
 }
 
-// What a block excepts is closed at every moment, if the block comes and goes with it.
+// The exception of a block is denied at every moment, while the block is added and removed with it.
 func TestBlocksAreWrittenFromTheInside(t *testing.T) {
 	const small = `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{ipBlock: {cidr: 198.51.100.0/24}}]}]}`
 	const large = `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{ipBlock: {cidr: 203.0.0.0/16, except: [203.0.113.0/24]}}]}]}`
@@ -219,13 +219,13 @@ func TestBlocksAreWrittenFromTheInside(t *testing.T) {
 		}
 		apply(tables[0], tables[1], func(what string, moment *Tables) {
 			if open, _ := moment.Verdict(moment.Pods[addr("10.1.1.2")], Ingress, addr("203.0.113.1"), 6, 80); open {
-				t.Errorf("%s: what is excepted is open", what)
+				t.Errorf("%s: the exception is open", what)
 			}
 		})
 	}
 }
 
-// openBetween tells whether something is allowed in any order of what changes between two snapshots.
+// openBetween reports whether something is allowed in any order of the changes between two snapshots.
 func openBetween(before, after *cluster.Snapshot, q query) bool {
 	for _, policies := range []*cluster.Snapshot{before, after} {
 		for _, peers := range []*cluster.Snapshot{before, after} {
@@ -234,7 +234,7 @@ func openBetween(before, after *cluster.Snapshot, q query) bool {
 				s.NetworkPolicies = policies.NetworkPolicies
 				pod, found := subject.Pods.Find(q.pod)
 				if !found || !slices.Contains(pod.Addresses, q.subject) || pod.Node != "n1" || pod.HostNetwork || pod.Ended {
-					return true // it was not there
+					return true // it did not exist
 				}
 				open, _, err := evaluated(&s, q, pod)
 				if err != nil {
@@ -249,7 +249,7 @@ func openBetween(before, after *cluster.Snapshot, q query) bool {
 	return false
 }
 
-// apply changes one entry after the other, and shows what is there after each.
+// apply changes one entry after the other, and shows the state after each.
 func apply(old, now *Tables, show func(string, *Tables)) {
 	m := &Tables{
 		Pods: copied(old.Pods), Identities: identified(old), Singles: copied(old.Singles), Blocks: copied(old.Blocks),

@@ -11,8 +11,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// randomWorld makes snapshots with few names, labels and addresses, so that much of it has to do with each other. What is not changed
-// stays the same object.
+// randomWorld makes snapshots with few names, labels and addresses, so that objects often interact. Unchanged objects
+// stay the same.
 type randomCluster struct {
 	*rand.Rand
 	namespaces map[string]*cluster.Namespace
@@ -153,7 +153,7 @@ func (w *randomCluster) change() {
 	}
 }
 
-// changeBlocks changes nothing of a policy but ipBlocks.
+// changeBlocks changes only ipBlocks of a policy.
 func (w *randomCluster) changeBlocks(key cluster.Key) {
 	p := w.policies[key]
 	if p == nil {
@@ -177,7 +177,7 @@ func (w *randomCluster) changeBlocks(key cluster.Key) {
 	w.policies[key] = &changed
 }
 
-// setPod changes some of a pod, which keeps its addresses. No two pods have the same.
+// setPod changes some of a pod, which keeps its addresses. No two pods share one.
 func (w *randomCluster) setPod(key cluster.Key) {
 	p := &cluster.Pod{Namespace: key.Namespace, Name: key.Name, Node: w.of("n1", "n1", "n2"), Labels: w.labels(), HostNetwork: w.chance(12), Ended: w.chance(12)}
 	n := (key.Namespace[0]-'p')<<2 | (key.Name[0] - '0')

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// What is allowed everybody, or every pod, is there once for each set, whatever the number of pods.
+// What all peers, or all pods, are allowed is stored once for each set, whatever the number of pods.
 func TestDefaultsAreThereOnce(t *testing.T) {
 	everyPod := cluster.PolicyPeer{Namespaces: &cluster.Selector{}}
 	s, local := thousand(100)
@@ -22,17 +22,18 @@ func TestDefaultsAreThereOnce(t *testing.T) {
 		p.Egress = []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{{Block: netip.MustParsePrefix("0.0.0.0/0")}}}}
 	}
 	tables, _ := NewCompiler("n1").Compile(s, local)
-	// Each of the 100 policies in force makes two sets: for ingress with an entry for everybody and one for pods, for egress with one for everybody.
+	// Each of the 100 policies makes two sets: for ingress with an entry for unknown identities and one for pods, for
+	// egress with one for unknown identities.
 	if len(tables.Policies) != 300 || len(tables.Blocks) != 0 {
 		t.Errorf("%d entries and %d blocks, want 300 and none", len(tables.Policies), len(tables.Blocks))
 	}
 	for a, identity := range tables.Peers.All() {
 		if identity != IdentityPod {
-			t.Fatalf("%s is %x, want to be no more than a pod", a, identity)
+			t.Fatalf("%s is %x, want that of an unknown pod", a, identity)
 		}
 	}
 
-	// Pods that nothing is allowed have one set for all of them, and no entry.
+	// Pods that are allowed nothing share one set without entries.
 	for _, p := range s.NetworkPolicies {
 		p.Ingress, p.Egress = nil, nil
 	}
@@ -42,11 +43,11 @@ func TestDefaultsAreThereOnce(t *testing.T) {
 		sets[of] = true
 	}
 	if len(sets) != 1 || len(tables.Pods) != 100 || len(tables.Policies) != 0 || len(tables.Ports) != 0 {
-		t.Errorf("%d pods with %d sets, %d entries, %d ports; want one set and nothing in it", len(tables.Pods), len(sets), len(tables.Policies), len(tables.Ports))
+		t.Errorf("%d pods with %d sets, %d entries, %d ports; want one empty set", len(tables.Pods), len(sets), len(tables.Policies), len(tables.Ports))
 	}
 }
 
-// Policies that select no pod of this node are not in its tables, which know the node itself in any case.
+// Policies that select no pod of this node are not in its tables, which have the node itself in any case.
 func TestPoliciesOfOthersCostNothing(t *testing.T) {
 	s, _ := thousand(0)
 	c := NewCompiler("n1")
@@ -62,7 +63,7 @@ func TestPoliciesOfOthersCostNothing(t *testing.T) {
 	}
 }
 
-// Two policies with the same rules are told apart.
+// Two policies with the same rules are distinct.
 func TestSameRulesOfTwoPolicies(t *testing.T) {
 	runCases(t, []testCase{{
 		name: "each allows its own pods",
@@ -76,10 +77,10 @@ func TestSameRulesOfTwoPolicies(t *testing.T) {
 	}})
 }
 
-// same tells whether two maps are one.
+// same reports whether two maps are the same one.
 func same(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
 
-// What is as it was is the same map, above all the large ones when a label changes.
+// Unchanged maps are the same map, above all the large ones after a label change.
 func TestTablesShareWhatIsAsItWas(t *testing.T) {
 	s, local := thousand(50)
 	s = withBlocks(s, blocks(300, 20<<24))
@@ -112,7 +113,7 @@ func TestTablesShareWhatIsAsItWas(t *testing.T) {
 	changed, pod := *s, *s.Pods.Slice()[999]
 	pod.Labels = cluster.NewLabels(map[string]string{"app": "new"})
 	changed.Pods = withPod(s.Pods, &pod)
-	check("a label that nobody asks for", compile(&changed))
+	check("a label that no selector matches", compile(&changed))
 
 	teamMate := pod
 	teamMate.Labels = cluster.NewLabels(map[string]string{"app": "1"})
@@ -133,11 +134,12 @@ func TestTablesShareWhatIsAsItWas(t *testing.T) {
 		t.Error("an address is in both halves")
 	}
 	if !same(now.Blocks, before.Blocks) {
-		t.Error("blocks are made anew")
+		t.Error("blocks are another map")
 	}
 }
 
-// An ipBlock of one address of this node is among the blocks, for who bears the address without being the node: it is known what that may.
+// An ipBlock of one address of this node is in Blocks, for forwarded packets with that source: the sender is not the
+// node.
 func TestSinglesOfTheNode(t *testing.T) {
 	own, other := addr("192.168.60.11"), addr("203.0.113.7")
 	c := testCase{policies: `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{ipBlock: {cidr: 192.168.60.0/24, except: [192.168.60.11/32]}}, {ipBlock: {cidr: 203.0.113.7/32}}]}]}`}
@@ -152,26 +154,26 @@ func TestSinglesOfTheNode(t *testing.T) {
 	}
 	sets := tables.Pods[addr("10.1.1.2")]
 	if allowed, _ := tables.VerdictMasqueraded(sets, own, 6, 80); allowed {
-		t.Error("what a block excepts is allowed")
+		t.Error("an exception is allowed")
 	}
 	if allowed, _ := tables.VerdictMasqueraded(sets, addr("192.168.60.12"), 6, 80); !allowed {
-		t.Error("what is in the block is not allowed")
+		t.Error("an address in the block is not allowed")
 	}
 	again := *s
-	again.Pods = cluster.ListOf(s.Pods.Slice()[1:]...) // a change that has nothing to do with it
+	again.Pods = cluster.ListOf(s.Pods.Slice()[1:]...) // an unrelated change
 	now, _ := compiler.Compile(&again, localTo("n1", &again))
 	if !same(now.Blocks, tables.Blocks) {
-		t.Error("blocks are made anew")
+		t.Error("blocks are another map")
 	}
 	elsewhere := *s
 	elsewhere.Nodes = nil
 	now, _ = compiler.Compile(&elsewhere, localTo("n1", s))
 	if _, ok := now.Singles[own]; !ok || len(now.Blocks) != 1 {
-		t.Errorf("the address is no node's any more: singles are %v, blocks %v", now.Singles, now.Blocks)
+		t.Errorf("the address is no longer the node's: singles are %v, blocks %v", now.Singles, now.Blocks)
 	}
 }
 
-// However policies come and go, nothing is kept for long of those that are gone.
+// However policies are added and removed, nothing of removed ones is kept for long.
 func TestNothingIsKept(t *testing.T) {
 	w := newRandomCluster(1)
 	c := NewCompiler("n1")
@@ -191,11 +193,11 @@ func TestNothingIsKept(t *testing.T) {
 		c.Compile(&cluster.Snapshot{}, Local{})
 	}
 	if n := len(c.sets.objects) + len(c.pods.objects) + len(c.addresses.objects) + len(c.portLists.objects) + len(c.subjects.rules) + len(c.used); n != 0 {
-		t.Errorf("%d objects are kept of nothing", n)
+		t.Errorf("%d objects are kept of removed ones", n)
 	}
 }
 
-// A range is cut into as few prefixes as there can be, and has all its ports and no other.
+// A range is split into as few prefixes as possible, with exactly its ports.
 func TestRanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	ranges := [][2]uint16{{1, 65535}, {1, 65534}, {1, 1}, {65535, 65535}, {80, 95}, {32000, 32768}}
@@ -215,7 +217,7 @@ func TestRanges(t *testing.T) {
 			}
 			for port := int(e.prefix.Port); port < int(e.prefix.Port)+size; port++ {
 				if has[uint16(port)] {
-					t.Fatalf("%v: port %d is there twice", r, port)
+					t.Fatalf("%v: port %d occurs twice", r, port)
 				}
 				has[uint16(port)] = true
 			}
@@ -229,7 +231,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// Random ports that several policies allow are told of by the first of them.
+// For random ports that several policies allow the first policy is reported.
 func TestMergeTellsOfTheFirst(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
@@ -270,7 +272,7 @@ func TestMergeTellsOfTheFirst(t *testing.T) {
 	}
 }
 
-// disjoint fails if an address is in both halves.
+// disjoint fails if an address is in two tables.
 func disjoint(t *testing.T, tables *Tables) {
 	t.Helper()
 	for a := range maps.Keys(tables.Singles) {

@@ -7,7 +7,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// What is not known, or not understood, or claimed by several.
+// Unknown, invalid and conflicting objects.
 func TestDoubt(t *testing.T) {
 	newPod := func(l *Local) {
 		l.Pods = append(l.Pods, LocalPod{Pod: cluster.Key{Namespace: "shop", Name: "new"}, Addresses: addrs("10.1.1.9")})
@@ -19,7 +19,7 @@ func TestDoubt(t *testing.T) {
 	const ofWeb = `{podSelector: {matchLabels: {app: web}}}`
 	runCases(t, []testCase{
 		{
-			name:     "a policy that is not understood closes what it selects, in its directions",
+			name:     "an invalid policy isolates the pods that it selects, in its directions",
 			policies: `{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: nonsense}}]}]}`,
 			want: `
 				web > client TCP/80: no
@@ -29,7 +29,7 @@ func TestDoubt(t *testing.T) {
 			problems: `NetworkPolicy shop/a: spec.egress[0].to[0].ipBlock.cidr: "nonsense" is not a CIDR such as 10.1.0.0/24; isolated: pod shop/web`,
 		},
 		{
-			name: "others do not open it",
+			name: "other policies do not open it",
 			policies: `
 {podSelector: {matchLabels: {app: web}}, ingress: [{from: [{}]}]}
 ---
@@ -40,7 +40,7 @@ func TestDoubt(t *testing.T) {
 			problems: `NetworkPolicy shop/a: spec.ingress[0].from[0]: has neither an ipBlock nor a selector; isolated: pod shop/web`,
 		},
 		{
-			name:     "a pod whose object is still to come is closed where policies may select it",
+			name:     "a pod without its object is isolated where policies may select it",
 			policies: ofWeb,
 			local:    newPod,
 			want: `
@@ -50,7 +50,7 @@ func TestDoubt(t *testing.T) {
 				web < 10.1.1.9 TCP/80: no`,
 		},
 		{
-			name:     "where they select it whatever its labels are, their rules hold",
+			name:     "where they select it whatever its labels, their rules apply",
 			policies: `{podSelector: {}, ingress: [{from: [{podSelector: {}}], ports: [{port: 80}, {port: http}]}]}`,
 			local:    newPod,
 			want: `
@@ -67,13 +67,13 @@ func TestDoubt(t *testing.T) {
 			want: `10.1.1.9 < client TCP/80: yes`,
 		},
 		{
-			name:     "no selector with requirements is met by labels that are not known, nor by those that have to be missing",
+			name:     "no selector with requirements matches unknown labels, not even DoesNotExist",
 			policies: `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchExpressions: [{key: app, operator: DoesNotExist}]}}]}]}`,
 			local:    newPod,
 			want:     `web < 10.1.1.9 TCP/80: no`,
 		},
 		{
-			name:     "a pod without object has no labels if there are none to come",
+			name:     "a pod without object has no labels if it never gets any",
 			policies: ofWeb + "\n---\n" + `{podSelector: {matchExpressions: [{key: app, operator: DoesNotExist}]}, policyTypes: [Egress]}`,
 			local:    manifests,
 			want: `
@@ -101,7 +101,7 @@ status: {podIPs: [{ip: 10.1.1.8}]}`,
 				client < 10.1.1.8 TCP/80: a`,
 		},
 		{
-			name: "of two pods of one name here, one that goes and one that comes, only one has the labels of the object",
+			name: "of two local pods of one name, an old and a new one, only one has the labels of the object",
 			policies: `
 {podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}
 ---
@@ -123,7 +123,7 @@ status: {podIPs: [{ip: 10.1.1.9}]}`,
 				10.1.1.9 < web TCP/80: b`,
 		},
 		{
-			name: "a pod that is made anew elsewhere while the old one of its name is still here",
+			name: "a pod that is recreated on another node while the old one still exists here",
 			policies: `
 {podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: db}}}]}]}
 ---
@@ -156,7 +156,7 @@ status: {podIPs: [{ip: 10.1.2.8}]}`,
 				10.1.1.8 < client TCP/80: b`,
 		},
 		{
-			name:     "a pod here of which the cluster does not say where it runs has the addresses that it has here",
+			name:     "a local pod without a node in the cluster has its local addresses",
 			policies: `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: late}}}]}]}`,
 			more: `
 kind: Pod
@@ -170,7 +170,7 @@ status: {podIPs: [{ip: 10.1.2.8}]}`,
 				web < 10.1.2.8 TCP/80: no`,
 		},
 		{
-			name:     "an address that two pods elsewhere claim is a pod of which nothing is known",
+			name:     "an address of two remote pods is an unknown pod",
 			policies: `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: db}}}, {podSelector: {matchLabels: {app: client}}}], ports: [{port: 80}]}, {from: [{namespaceSelector: {}}], ports: [{port: 81}]}]}`,
 			more: `
 kind: Pod
@@ -184,7 +184,7 @@ status: {podIPs: [{ip: 10.1.2.2}]}`,
 			problems: "address 10.1.2.2 is claimed by pods shop/db and shop/twin; policies treat it as an unknown pod",
 		},
 		{
-			name:     "who is here has the address",
+			name:     "a local pod has the address",
 			policies: `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}`,
 			more: `
 kind: Pod
@@ -206,7 +206,7 @@ status: {podIPs: [{ip: 192.168.60.11}]}`,
 			problems: "address 192.168.60.11 of pod shop/liar is this node's own; policies treat it as the node",
 		},
 		{
-			name:     "addresses that the node knows of itself",
+			name:     "addresses of the node itself",
 			policies: ofWeb,
 			local:    func(l *Local) { l.Addresses = addrs("10.1.1.1", "::ffff:192.0.2.1") },
 			want: `

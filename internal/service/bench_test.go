@@ -51,7 +51,7 @@ func BenchmarkFull(b *testing.B) {
 	}
 }
 
-// What a Translator keeps of a large cluster, beyond the objects themselves.
+// The memory of a Translator for a large cluster, beyond the objects themselves.
 func BenchmarkMemory(b *testing.B) {
 	snapshot := large()
 	heap := func() uint64 {
@@ -87,7 +87,7 @@ func BenchmarkOneChange(b *testing.B) {
 	}
 }
 
-// A snapshot in which no Service has changed.
+// A snapshot without a changed Service.
 func BenchmarkNothing(b *testing.B) {
 	snapshot := large()
 	tr := NewTranslator(n1())

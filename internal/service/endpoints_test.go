@@ -26,7 +26,7 @@ func TestPolicies(t *testing.T) {
 			want:    `http ClusterIP 10.96.0.9:80/TCP | drop | pass`,
 		},
 		{
-			name:    "internalTrafficPolicy Local and no endpoint at all: refuses",
+			name:    "internalTrafficPolicy Local and no endpoint at all: rejects",
 			service: `spec: {clusterIPs: [10.96.0.9], internalTrafficPolicy: Local, ports: [{name: other, port: 80}]}`,
 			want:    `other ClusterIP 10.96.0.9:80/TCP | refuse | pass`,
 		},
@@ -43,7 +43,7 @@ status: {loadBalancer: {ingress: [{ip: 198.51.100.80}]}}`,
 			health: "shop/web :30100 1",
 		},
 		{
-			name:    "externalTrafficPolicy Local and no endpoint here: drops what comes from the wire",
+			name:    "externalTrafficPolicy Local and no endpoint here: drops external packets",
 			node:    func(n *NodeConfig) { n.Name = "n3" },
 			service: `spec: {type: LoadBalancer, externalIPs: [198.51.100.32], externalTrafficPolicy: Local, healthCheckNodePort: 30100, ports: [{name: http, port: 80}]}`,
 			want:    `http ExternalIP 198.51.100.32:80/TCP | 10.1.1.2:8080 10.1.2.2:8080 10.1.2.3:8080 | drop`,
@@ -80,11 +80,11 @@ endpoints: [{addresses: [10.1.1.2], nodeName: n1}, {addresses: [10.1.2.2], nodeN
 			health: "shop/web :30100 2",
 		},
 		{
-			name:    "healthCheckNodePort is for Local alone",
+			name:    "healthCheckNodePort is for Local only",
 			service: `spec: {type: LoadBalancer, healthCheckNodePort: 30100, ports: [{name: http, port: 80}]}`,
 		},
 		{
-			name:    "sessionAffinity: three hours unless something else is said, for all frontends",
+			name:    "sessionAffinity: three hours by default, for all frontends",
 			service: `spec: {clusterIPs: [10.96.0.9], externalIPs: [198.51.100.32], sessionAffinity: ClientIP, ports: [{name: http, port: 80}]}`,
 			slices:  onePod,
 			want: `
@@ -117,7 +117,7 @@ func TestConditions(t *testing.T) {
 	}
 	runCases(t, []testCase{
 		{
-			name:    "what is not said is ready; not ready ones get nothing",
+			name:    "unset conditions mean ready; endpoints that are not ready get nothing",
 			service: both,
 			slices: of(`
 - {addresses: [10.1.1.2], nodeName: n1}
@@ -138,7 +138,7 @@ func TestConditions(t *testing.T) {
 				http ExternalIP 198.51.100.32:80/TCP | 10.1.1.2:8080 | maglev 10.1.1.2:8080`,
 		},
 		{
-			name:    "terminating ones that serve are the last resort; those that do not serve are none",
+			name:    "terminating ones that serve are the last resort; those that do not serve get nothing",
 			service: both,
 			slices: of(`
 - {addresses: [10.1.1.2], nodeName: n1, conditions: {ready: false, serving: false, terminating: true}}
@@ -185,7 +185,7 @@ func TestConditions(t *testing.T) {
 				http ExternalIP 198.51.100.32:80/TCP | 10.1.1.1:8080 10.1.1.2:8080 | maglev 10.1.1.1:8080 10.1.1.2:8080`,
 		},
 		{
-			name:    "an address that a terminating pod had and a new one on this node has is the new one's",
+			name:    "an address that a terminating pod had and a new one on this node has belongs to the new one",
 			service: both,
 			slices: of(`
 - {addresses: [10.1.1.2], nodeName: n2, conditions: {ready: true, serving: true, terminating: true}}
@@ -203,7 +203,7 @@ func TestConditions(t *testing.T) {
 				http ExternalIP 198.51.100.32:80/TCP | 10.1.1.2:8080 | maglev 10.1.1.2:8080`,
 		},
 		{
-			name:    "names (FQDN) are no endpoints",
+			name:    "names (FQDN) are not endpoints",
 			service: both,
 			slices:  "addressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints: []",
 			want: `
@@ -213,7 +213,7 @@ func TestConditions(t *testing.T) {
 	})
 }
 
-// Hints of topology, which trafficDistribution and topology aware routing put into slices.
+// Topology hints, which trafficDistribution and topology aware routing put into slices.
 //
 // https://kubernetes.io/docs/concepts/services-networking/topology-aware-routing/#safeguards
 // https://kubernetes.io/docs/reference/networking/virtual-ips/#traffic-distribution
@@ -257,7 +257,7 @@ func TestHints(t *testing.T) {
 		{name: "nodes: neither for this node nor its zone", service: service, slices: of(nodes),
 			node: func(n *NodeConfig) { n.Name, n.Zone = "n9", "z9" }, want: all},
 		{
-			name:    "hints are of the policy Cluster: Local has its own endpoints, and what comes from the wire follows them too",
+			name:    "hints apply to the policy Cluster: Local has its own endpoints, and external packets follow the hints, too",
 			service: `spec: {clusterIPs: [10.96.0.9], externalIPs: [198.51.100.32], internalTrafficPolicy: Local, ports: [{name: http, port: 80}]}`,
 			slices: of(`
 - {addresses: [10.1.1.2], nodeName: n1, hints: {forZones: [{name: z2}]}}

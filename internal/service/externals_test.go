@@ -14,7 +14,7 @@ import (
 // tables are the default sizes.
 var tables = Limits{Frontends: 65536, Backends: 262144}
 
-// heap is what lives after a collection, in bytes.
+// heap is the live heap after a collection, in bytes.
 func heap() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -23,7 +23,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// huge is a Service of so many ports and external addresses: as an object it is small.
+// huge is a Service with many ports and external addresses: a small object.
 func huge(namespace, name string, ports, addresses int) *cluster.Service {
 	s := &cluster.Service{Namespace: namespace, Name: name, ClusterIPs: []netip.Addr{addr("10.96.0.66")}}
 	for i := range ports {
@@ -85,7 +85,7 @@ func frontends(tr *Translator, namespace string) (inside, external int) {
 	return inside, external
 }
 
-// A Service of 54 KB that asks for a million frontends, and one that asks for five millions, get what one Service may have.
+// A Service of 54 KB with a million frontends, and one with five million, get the limit of one Service.
 func TestHugeService(t *testing.T) {
 	for _, addresses := range []int{1000, 5000} {
 		tr, changes := bounded(t, huge("evil", "huge", 1000, addresses))
@@ -99,7 +99,7 @@ func TestHugeService(t *testing.T) {
 	}
 }
 
-// Many of them in one namespace are cut so that cluster IPs, and what other namespaces ask for, have room.
+// Many of them in one namespace are reduced so that cluster IPs, and the frontends of other namespaces, fit.
 func TestHugeNamespace(t *testing.T) {
 	var all []any
 	for i := range 60 {
@@ -124,7 +124,7 @@ func TestHugeNamespace(t *testing.T) {
 	}
 }
 
-// EndpointSlices that somebody made by hand are bounded too: 1,000 endpoints and 20,000 ports are what an API server lets pass.
+// Handmade EndpointSlices are bounded, too: an API server accepts 1,000 endpoints and 20,000 ports.
 func TestHugeEndpointSlices(t *testing.T) {
 	var all []any
 	all = append(all, &cluster.Service{Namespace: "evil", Name: "web", ClusterIPs: []netip.Addr{addr("10.96.0.66")},
@@ -146,7 +146,7 @@ func TestHugeEndpointSlices(t *testing.T) {
 	if !strings.Contains(fmt.Sprint(changes.Problems), "Service evil/web: the endpoints of 3 of its 3 EndpointSlices get no connections") {
 		t.Errorf("problems are %v", changes.Problems)
 	}
-	// And when it goes nothing is left.
+	// After its deletion nothing is left.
 	w := newWorld()
 	tr.Translate(w.snapshot(), nil)
 	if len(tr.states) != 0 || len(tr.serving.counts) != 0 || len(tr.shares.spaces) != 0 || tr.shares.total != [resources]int{} {
@@ -154,7 +154,7 @@ func TestHugeEndpointSlices(t *testing.T) {
 	}
 }
 
-// Who has the frontends that others ask for makes one sentence for each who has not.
+// Each owner that loses frontends to others has one problem.
 func TestManyConflicts(t *testing.T) {
 	one, two := huge("evil", "one", 1000, 1), huge("evil", "two", 1000, 1)
 	_, changes := bounded(t, one, two)
@@ -163,7 +163,8 @@ func TestManyConflicts(t *testing.T) {
 	}
 }
 
-// A namespace that asks for more than there is has what fits, in the order of names, and others have all of theirs; whoever comes first.
+// A namespace that needs more than the capacity gets what fits, in the order of names, and others get all of theirs,
+// whatever the order of arrival.
 func TestNamespacesShare(t *testing.T) {
 	node := n1()
 	node.Limits = Limits{Frontends: 40}
@@ -192,7 +193,7 @@ func TestNamespacesShare(t *testing.T) {
 		w.remove(simple(fmt.Sprintf("s%02d", i), nil))
 	}
 	if big, changes := frontends2(tr, w, "shop"); big != 35 || len(changes.Problems) != 0 {
-		t.Errorf("with room again it has %d, and there are problems %v", big, changes.Problems)
+		t.Errorf("with free capacity it has %d, and there are problems %v", big, changes.Problems)
 	}
 }
 

@@ -2,7 +2,7 @@ package service
 
 import "testing"
 
-// Types of Services and where they answer.
+// Types of Services and their frontends.
 //
 // https://kubernetes.io/docs/concepts/services-networking/service/
 func TestFrontends(t *testing.T) {
@@ -38,7 +38,7 @@ endpoints: [{addresses: ['fd00:1::2'], nodeName: n1}]`,
 		{name: "headless: nothing", service: `spec: {clusterIP: None, clusterIPs: [None], ports: [{name: http, port: 80}]}`},
 		{name: "ExternalName: nothing", service: `spec: {type: ExternalName, externalName: example.org, ports: [{name: http, port: 80}]}`},
 		{
-			name:    "without endpoints: refuses",
+			name:    "without endpoints: rejects",
 			service: `spec: {type: NodePort, clusterIPs: [10.96.0.9], ports: [{name: http, port: 80, nodePort: 30080}]}`,
 			slices:  "addressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints: []",
 			want: `
@@ -105,7 +105,7 @@ status: {loadBalancer: {ingress: [{ip: 198.51.100.80}, {ip: 'fd00:99::1'}]}}`,
 				http ExternalIP 198.51.100.32:80/TCP | 10.1.1.2:8080 | maglev 10.1.1.2:8080`,
 		},
 		{
-			name: "an address that is there twice answers once, and keeps its sources",
+			name: "a duplicate address is one frontend, and keeps its sources",
 			service: `spec: {type: LoadBalancer, loadBalancerSourceRanges: [203.0.113.0/24], externalIPs: [198.51.100.80, 198.51.100.80], ports: [{name: http, port: 80}]}
 status: {loadBalancer: {ingress: [{ip: 198.51.100.80}]}}`,
 			slices: onePod,
@@ -133,7 +133,7 @@ status: {loadBalancer: {ingress: [{ip: 198.51.100.80}]}}`,
 			want:    `http ExternalIP 198.51.100.32:80/TCP | 10.1.1.2:8080 | maglev 10.1.1.2:8080 | affinity 3h0m0s`,
 		},
 		{
-			name:    "DSR: not with externalTrafficPolicy Local, which asks no other node",
+			name:    "DSR: not with externalTrafficPolicy Local, which involves no other node",
 			node:    func(n *NodeConfig) { n.DSR = true },
 			service: `spec: {externalIPs: [198.51.100.32], externalTrafficPolicy: Local, ports: [{name: http, port: 80}]}`,
 			slices:  onePod,

@@ -31,7 +31,7 @@ func TestMaglevPaper(t *testing.T) {
 	}
 }
 
-// Nodes of different versions must agree: these tables are never to change.
+// Nodes of different versions must agree: these tables must never change.
 func TestMaglevVectors(t *testing.T) {
 	addrs := func(texts ...string) (all []netip.Addr) {
 		for _, text := range texts {
@@ -61,14 +61,14 @@ func TestMaglevBalance(t *testing.T) {
 		for _, backend := range Maglev(someAddresses(n), size) {
 			counts[backend]++
 		}
-		// In turns, nobody has more than one entry more than another.
+		// Backends take turns, so no backend has more than one entry more than another.
 		if least, most := slices.Min(counts), slices.Max(counts); most-least > 1 {
 			t.Errorf("%d backends have %d to %d of %d entries", n, least, most, size)
 		}
 	}
 }
 
-// Order of the input changes indices only.
+// The order of the input changes indices only.
 func TestMaglevOrder(t *testing.T) {
 	sorted := someAddresses(50)
 	shuffled := slices.Clone(sorted)
@@ -84,7 +84,7 @@ func TestMaglevOrder(t *testing.T) {
 	}
 }
 
-// Of the entries that belonged to others, few change when one backend goes.
+// When one backend is removed, few entries of the others change.
 func TestMaglevDisruption(t *testing.T) {
 	for _, n := range []int{2, 10, 100} {
 		size := MaglevSize(n)

@@ -7,7 +7,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Who gets a frontend that two want, whoever came first, and what happens when one of them goes.
+// The owner of a frontend that two request, whatever the order of arrival, and the effect of removing one of them.
 func TestConflicts(t *testing.T) {
 	clusterIP := func(ip string) func(*cluster.Service) {
 		return func(s *cluster.Service) { s.ClusterIPs = []netip.Addr{addr(ip)} }
@@ -23,7 +23,7 @@ func TestConflicts(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		winner, loser any
-		want, problem string // while both are there
+		want, problem string // while both exist
 		after         string // the loser's, when the winner is gone
 	}{
 		{
@@ -114,7 +114,7 @@ func deleteHostPort(all []HostPort, stopped HostPort) (rest []HostPort) {
 	return rest
 }
 
-// Among three, the next one takes over.
+// Of three owners, the next one takes over.
 func TestConflictOfThree(t *testing.T) {
 	w, tr := newWorld(), NewTranslator(n1())
 	for _, name := range []string{"c", "a", "b"} {

@@ -16,7 +16,7 @@ import (
 
 var sameAddresses = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}), cmpopts.EquateEmpty()}
 
-// Whatever changes in whatever order, what was told of changes adds up to what a new Translator would say of the last state.
+// Whatever changes in whatever order, the sum of all changes is what a new Translator gives for the last state.
 func TestIncrementalIsFull(t *testing.T) {
 	for _, seed := range testenv.Seeds(t, 20) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -33,13 +33,13 @@ func TestIncrementalIsFull(t *testing.T) {
 			got := tr.Translate(snapshot, hostPorts)
 			for _, name := range got.Removed {
 				if _, known := sum[name]; !known {
-					t.Fatalf("seed %d, step %d: %v is removed and was not there", seed, step, name)
+					t.Fatalf("seed %d, step %d: %v is removed but did not exist", seed, step, name)
 				}
 				delete(sum, name)
 			}
 			for _, p := range got.Set {
 				if before, known := sum[p.Name]; known && before.equal(&p) {
-					t.Fatalf("seed %d, step %d: %v is told again", seed, step, p.Name)
+					t.Fatalf("seed %d, step %d: %v is reported again", seed, step, p.Name)
 				}
 				sum[p.Name] = p
 			}
@@ -89,7 +89,7 @@ func unique(t *testing.T, ports map[PortName]Port) {
 	}
 }
 
-// serving are the backends, all of TCP, that some slice says serve, or a port of this node leads to.
+// serving are the backends, all of TCP, that serve by some slice, or that a host port leads to.
 func servingNow(s *cluster.Snapshot, hostPorts []HostPort) map[netip.AddrPort]bool {
 	all := map[netip.AddrPort]bool{}
 	for slice := range s.EndpointSlices.All() {
@@ -109,7 +109,7 @@ func servingNow(s *cluster.Snapshot, hostPorts []HostPort) map[netip.AddrPort]bo
 	return all
 }
 
-// change changes one thing. There are few names and addresses, so that much is contested.
+// change changes one thing. There are few names and addresses, so that conflicts are frequent.
 func change(random *rand.Rand, w *world, node *NodeConfig, hostPorts *[]HostPort) {
 	name := func() string { return string(rune('a' + random.IntN(5))) }
 	chance := func(of int) bool { return random.IntN(of) == 0 }

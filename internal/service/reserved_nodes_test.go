@@ -12,7 +12,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// What is known of nodes that came, went and changed is what is known of those that are there, also where several have one address.
+// The state after nodes were added, removed and changed is that of the current nodes, also where several have one
+// address.
 func TestGuardTakesNodes(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	there := map[string]cluster.Node{}
@@ -38,7 +39,7 @@ func TestGuardTakesNodes(t *testing.T) {
 			t.Fatalf("step %d: addresses %v, want %v; ranges %v, want %v", step, g.nodes, want.nodes, g.ranges, want.ranges)
 		}
 		if differ := !maps.Equal(g.nodes, was.nodes) || !slices.Equal(g.ranges, was.ranges); differ && !changed {
-			t.Fatalf("step %d: what has changed is not told", step)
+			t.Fatalf("step %d: the change is not reported", step)
 		}
 		if g.shared {
 			shared++
@@ -46,6 +47,6 @@ func TestGuardTakesNodes(t *testing.T) {
 		before = nodes
 	}
 	if shared == 0 || shared == 1000 {
-		t.Errorf("in %d of 1000 steps nodes share an address: the test says little", shared)
+		t.Errorf("in %d of 1000 steps nodes share an address: the test covers too little", shared)
 	}
 }

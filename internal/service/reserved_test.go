@@ -7,9 +7,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// What belongs to nodes, pods, other Services and everybody is not for users to write into their Services: with the address they would have
-// what all pods and the node itself send there.
-func TestExternalAddressesShadowNobody(t *testing.T) {
+// Users must not put addresses of nodes, pods, other Services or special ranges into their Services: they would
+// receive the traffic of all pods and the node to these.
+func TestExternalAddressesShadowNothing(t *testing.T) {
 	nodes := []cluster.Node{
 		{Name: "n1", Addresses: []netip.Addr{addr("192.168.60.11")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")}},
 		{Name: "n2", Addresses: []netip.Addr{addr("192.168.60.12")}, ExternalIPs: []netip.Addr{addr("203.0.113.2")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}},
@@ -18,9 +18,9 @@ func TestExternalAddressesShadowNobody(t *testing.T) {
 		{"this node", "192.168.60.11", "it is an address of node n1"},
 		{"this node's, and not in its object", "fd00:60::11", "it is an address of this node"},
 		{"another node", "192.168.60.12", "it is an address of node n2"},
-		{"another node, from the world", "203.0.113.2", "it is an address of node n2"},
-		{"a pod, or one to come", "10.1.2.77", "it is in 10.1.2.0/24, the pods' range of node n2"},
-		{"a pod here of a range before", "10.9.0.7", "it is the address of a pod"},
+		{"another node, external", "203.0.113.2", "it is an address of node n2"},
+		{"a pod, or a future one", "10.1.2.77", "it is in 10.1.2.0/24, the pods' range of node n2"},
+		{"a local pod of a former range", "10.9.0.7", "it is the address of a pod"},
 		{"a Service, at a port that it has not", "10.96.0.10", "it is the cluster IP of Service shop/dns"},
 		{"the API server", "192.0.2.10", "it is the address of the API server"},
 		{"metadata", "169.254.169.254", "it is link-local, as the node's metadata service is"},
@@ -74,7 +74,7 @@ func TestExternalIPsHaveToBeAllowed(t *testing.T) {
 		Service shop/a: externalIP 198.51.100.1 does not answer: it is not in the networks of --external-ips (and 2 more of its addresses are refused)`)
 }
 
-// Whose an address is may change under a Service that has it.
+// The owner of an address may change while a Service has it.
 func TestExternalAddressesAreLookedAtAgain(t *testing.T) {
 	w, tr := newWorld(), NewTranslator(n1())
 	const works = "http ExternalIP 198.51.100.1:80/TCP | refuse | refuse"
@@ -83,13 +83,13 @@ func TestExternalAddressesAreLookedAtAgain(t *testing.T) {
 		expect(t, what, tr.Translate(w.snapshot(), nil), want)
 	}
 	w.put(simple("web", func(s *cluster.Service) { s.ExternalIPs = []netip.Addr{addr("198.51.100.1")} }))
-	step("nobody's", works)
+	step("without an owner", works)
 	w.last.Nodes = []cluster.Node{{Name: "n2", Addresses: []netip.Addr{addr("198.51.100.1")}}}
 	step("a node's", "removed shop/web http (80/TCP)\nService shop/web: externalIP 198.51.100.1 does not answer: it is an address of node n2")
 	w.last.Nodes = []cluster.Node{{Name: "n2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}}
 	step("a pod's", "Service shop/web: externalIP 198.51.100.1 does not answer: it is in 198.51.100.0/24, the pods' range of node n2")
 	w.last.Nodes = nil
-	step("nobody's again", works)
+	step("without an owner again", works)
 	other := simple("other", func(s *cluster.Service) { s.ClusterIPs = []netip.Addr{addr("198.51.100.1")} })
 	other.Ports[0].Number = 81
 	w.put(other)
@@ -98,7 +98,7 @@ func TestExternalAddressesAreLookedAtAgain(t *testing.T) {
 	step("and not any more", works+"\nremoved shop/other http (81/TCP)")
 }
 
-// A pod answers at addresses of its node and at no others, whatever hostIP it asks for.
+// A pod's host ports are served at addresses of its node only, whatever hostIP it requests.
 func TestHostPortsOfForeignAddresses(t *testing.T) {
 	backends := []netip.AddrPort{netip.MustParseAddrPort("10.1.1.2:8080")}
 	host := func(ip string) []HostPort {
@@ -109,7 +109,7 @@ func TestHostPortsOfForeignAddresses(t *testing.T) {
 		expect(t, ip, tr.Translate(newWorld().snapshot(), host(ip)),
 			"Pod shop/thief: hostPort 80/TCP does not answer: its hostIP "+ip+" is not an address of this node")
 	}
-	// An address may come later.
+	// An address may be added later.
 	node, w := n1(), newWorld()
 	tr := NewTranslator(node)
 	tr.Translate(w.snapshot(), host("192.168.60.99"))
@@ -118,9 +118,9 @@ func TestHostPortsOfForeignAddresses(t *testing.T) {
 	expect(t, "it has come", tr.Translate(w.snapshot(), host("192.168.60.99")), "hostPort HostPort 192.168.60.99:80/TCP | 10.1.1.2:8080 | 10.1.1.2:8080")
 }
 
-// The agent's own connection to the API server goes through the programs on sockets as all others do: nobody but that server's own Service
-// answers where the agent reaches it.
-func TestNobodyTakesTheAPIServer(t *testing.T) {
+// The agent's own connection to the API server passes the programs of sockets like all others: only that server's own
+// Service may be at its address.
+func TestOnlyItsServiceHasTheAPIServer(t *testing.T) {
 	node := n1()
 	node.APIServer = []netip.AddrPort{netip.MustParseAddrPort("10.96.0.1:443"), netip.MustParseAddrPort("192.168.60.11:6443"), netip.MustParseAddrPort("192.0.2.10:30080")}
 	real := &cluster.Service{Namespace: "default", Name: "kubernetes", ClusterIPs: []netip.Addr{addr("10.96.0.1")},

@@ -79,7 +79,7 @@ func lines(text string) string {
 	return b.String()
 }
 
-// reduce reads an object as an API server's or a manifest's is read.
+// reduce reads an object as from an API server or a manifest.
 func reduce[Full, Reduced any](t testing.TB, text string, full *Full) *Reduced {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(text), full); err != nil {
@@ -119,7 +119,7 @@ func n1() NodeConfig {
 		ExternalIPs: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}
 }
 
-// A case is a Service, its endpoints, and what they come to on node n1.
+// A case is a Service, its endpoints, and their translation on node n1.
 type testCase struct {
 	name    string
 	node    func(*NodeConfig)

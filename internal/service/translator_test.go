@@ -12,7 +12,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// world makes snapshots as a Source does: what is not changed stays the same pointer, and a list without changes the same list.
+// world makes snapshots as a Source does: an unchanged object stays the same pointer, and an unchanged list the same
+// list.
 type world struct {
 	services map[cluster.Key]*cluster.Service
 	slices   map[cluster.Key]*cluster.EndpointSlice
@@ -48,7 +49,7 @@ func sorted[T comparable](of map[cluster.Key]T, last []T) []T {
 	return list
 }
 
-// put takes Services and EndpointSlices, which replace those of the same name.
+// put adds Services and EndpointSlices, or replaces those of the same name.
 func (w *world) put(objects ...any) {
 	for _, o := range objects {
 		switch o := o.(type) {
@@ -91,7 +92,7 @@ func slice(of, name string, endpoints ...string) *cluster.EndpointSlice {
 	return s
 }
 
-// told writes changes as a case has them.
+// reported formats changes as in cases.
 func reported(c Changes) string {
 	var b strings.Builder
 	b.WriteString(show(c.Set))
@@ -121,7 +122,7 @@ func expect(t *testing.T, what string, got Changes, want string) {
 	}
 }
 
-// The life of a Service, whose parts come in any order.
+// The life of a Service, whose parts arrive in any order.
 func TestTranslatorLife(t *testing.T) {
 	w, tr := newWorld(), NewTranslator(n1())
 	step := func(what, want string) {
@@ -178,7 +179,7 @@ func TestTranslatorGone(t *testing.T) {
 	expect(t, "ended", tr.Translate(w.snapshot(), nil), "gone 10.1.1.3:8080")
 }
 
-// A pod that has ports of this node is a backend of its own.
+// A pod with host ports is a backend itself.
 func TestTranslatorGoneHostPort(t *testing.T) {
 	w, tr := newWorld(), NewTranslator(n1())
 	port := func(number uint16) HostPort {
@@ -187,12 +188,12 @@ func TestTranslatorGoneHostPort(t *testing.T) {
 	}
 	tr.Translate(w.snapshot(), []HostPort{port(53), port(54)})
 	if got := tr.Translate(w.snapshot(), []HostPort{port(53)}); len(got.GoneBackends) > 0 {
-		t.Errorf("gone are %v while another port leads there", got.GoneBackends)
+		t.Errorf("gone are %v while another port uses it", got.GoneBackends)
 	}
 	expect(t, "no port", tr.Translate(w.snapshot(), nil), "removed shop/dns hostPort (53/UDP)\ngone 10.1.1.2:5353 UDP")
 }
 
-// That TCP ends where UDP goes on is not told, since it would be the end of UDP too.
+// The end of TCP is not reported while UDP continues, because it would flush UDP too.
 func TestTranslatorGoneForTCPOnly(t *testing.T) {
 	w, tr := newWorld(), NewTranslator(n1())
 	both := slice("dns", "dns-a", "10.1.1.2")
@@ -207,7 +208,7 @@ func TestTranslatorGoneForTCPOnly(t *testing.T) {
 	expect(t, "UDP ends", tr.Translate(w.snapshot(), nil), "gone 10.1.1.2:8080 UDP")
 }
 
-// Of the backends of an earlier Translator those are gone that do not serve any more.
+// Backends of an earlier Translator that no longer serve are gone.
 func TestTranslatorTakesBackends(t *testing.T) {
 	w, tr := newWorld(), NewTranslator(n1())
 	w.put(slice("web", "web-a", "10.1.1.2"))
@@ -216,7 +217,7 @@ func TestTranslatorTakesBackends(t *testing.T) {
 	expect(t, "first", tr.Translate(w.snapshot(), nil), "gone 10.1.1.3:53 UDP\ngone [fd00:1::3]:53 UDP")
 }
 
-// What a source has not read in whole yet removes nothing.
+// An incomplete list of a source removes nothing.
 func TestTranslatorUnknown(t *testing.T) {
 	w, tr := newWorld(), NewTranslator(n1())
 	w.put(simple("web", func(s *cluster.Service) { s.ClusterIPs = []netip.Addr{addr("10.96.0.9")} }))

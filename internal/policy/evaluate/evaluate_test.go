@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// asked is one question and what the answer is to be: traffic like "dev/web > prod/web TCP 80".
+// asked is one question with the expected answer: traffic like "dev/web > prod/web TCP 80".
 type asked struct {
 	traffic string
 	allowed bool
@@ -36,7 +36,7 @@ func traffic(t *testing.T, text string) (out Traffic) {
 	return out
 }
 
-// What the documentation of the API says, statement by statement.
+// The documentation of the API, statement by statement.
 func TestEvaluate(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -99,7 +99,7 @@ func TestEvaluate(t *testing.T) {
 		{"two peers are ORed", []string{`{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: x}}}, {podSelector: {matchLabels: {app: web}}}]}]}`}, []asked{
 			{"dev/web > prod/db TCP 1", true}, {"dev/tool > prod/db TCP 1", true}, {"prod/web > prod/db TCP 1", true}, {"prod/new > prod/db TCP 1", false},
 		}},
-		{"a namespace that is not known has the label of its name", []string{`{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: unheard}}}]}]}`}, []asked{
+		{"an unknown namespace has the label of its name", []string{`{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: unheard}}}]}]}`}, []asked{
 			{"unheard/pod > prod/db TCP 1", true}, {"dev/web > prod/db TCP 1", false},
 		}},
 		{"peers and ports are ANDed", []string{`{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 80}]}]}`}, []asked{
@@ -148,7 +148,7 @@ func TestEvaluate(t *testing.T) {
 			{"prod/db > prod/web TCP 8080", true}, {"prod/web > prod/db TCP 8080", false}, {"prod/web > prod/db TCP 9000", true},
 			{"prod/db > prod/web UDP 53", true}, {"prod/db > prod/web TCP 53", false}, {"prod/web > 203.0.113.7 TCP 8080", false},
 		}},
-		{"a pod's own node is always allowed, however it is told", []string{`{podSelector: {}, policyTypes: [Ingress, Egress]}`}, []asked{
+		{"a pod's own node is always allowed, however it is given", []string{`{podSelector: {}, policyTypes: [Ingress, Egress]}`}, []asked{
 			{"node > prod/web TCP 80", true}, {"prod/web > node TCP 80", true}, {"172.30.0.1 > prod/web TCP 80", true},
 			{"prod/web > 172.30.0.1 ICMP", true}, {"prod/host > prod/web TCP 80", true}, {"prod/web > prod/host TCP 80", true},
 			{"172.30.0.2 > prod/web TCP 80", false}, {"prod/host-b > prod/web TCP 80", false}, {"172.30.0.2 > prod/db TCP 80", true}, {"prod/host > prod/db TCP 80", false},
@@ -169,7 +169,7 @@ func TestEvaluate(t *testing.T) {
 		{"pods in their node's network are addresses", []string{`{podSelector: {}, ingress: [{from: [{podSelector: {}}], ports: [{port: 1}]}, {from: [{ipBlock: {cidr: 172.30.0.0/24}}], ports: [{port: 2}]}]}`}, []asked{
 			{"prod/host-b > prod/web TCP 1", false}, {"prod/host-b > prod/web TCP 2", true}, {"prod/host > prod/db TCP 1", false}, {"prod/host > prod/db TCP 2", true},
 		}},
-		{"pods that have ended are nobody, and their address may be another's", []string{`{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: x}}}]}]}`}, []asked{
+		{"ended pods do not exist, and another pod may have their address", []string{`{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: x}}}]}]}`}, []asked{
 			{"prod/ended > prod/db TCP 1", false}, {"10.1.1.9 > prod/db TCP 1", false}, {"dev/web > prod/ended TCP 1", true},
 			{"prod/followed > prod/db TCP 1", true}, {"10.1.1.3 > prod/db TCP 1", true},
 		}},

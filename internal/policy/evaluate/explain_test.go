@@ -9,7 +9,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// What people are told, and what it is told from.
+// The explanations, and the decisions they are made from.
 func TestExplain(t *testing.T) {
 	s := with(t,
 		`{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: 80}]}, {ports: [{port: 443}]}]}`,
@@ -50,9 +50,9 @@ func TestExplain(t *testing.T) {
 		{"dev/web > prod/new TCP 81", `
 			not allowed by the destination
 			egress of dev/web: allowed, no policy selects it in this direction
-			ingress of prod/new: not allowed, since policies that select it cannot be put into force: prod/p2`},
-		{"prod/nobody > prod/web TCP 81", `
-			find the source: there is no pod prod/nobody`},
+			ingress of prod/new: not allowed, since policies that select it are invalid: prod/p2`},
+		{"prod/missing > prod/web TCP 81", `
+			find the source: there is no pod prod/missing`},
 		{"dev/web > prod/web@10.1.1.3 TCP 81", `
 			find the destination: 10.1.1.3 is not an address of pod prod/web`},
 	} {
@@ -73,7 +73,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// A pod's address may be left out, and is one of the other end's family then.
+// A pod's address may be omitted; it is of the other end's family then.
 func TestAddressOfTheOtherFamily(t *testing.T) {
 	s := with(t, `{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: "fd00:1:2::/64"}}]}]}`)
 	for traffic4or6, allowed := range map[string]bool{
@@ -87,11 +87,11 @@ func TestAddressOfTheOtherFamily(t *testing.T) {
 		t.Errorf("a pod without addresses: %v", v.Explain())
 	}
 	if v := Evaluate(s, Traffic{Destination: endpoint(t, "prod/web")}); v.Err == nil {
-		t.Error("an end that is nothing has a verdict")
+		t.Error("an empty end has a verdict")
 	}
 }
 
-// Policies of other kinds can be put before and behind these ones: what is accepted or denied is not asked about further.
+// Tiers of other policies can be put before and behind these ones: what one accepts or denies is final.
 func TestTiers(t *testing.T) {
 	before := tiers
 	defer func() { tiers = before }()
@@ -101,10 +101,10 @@ func TestTiers(t *testing.T) {
 		return Evaluate(s, traffic(t, "dev/web > prod/web TCP 80")).Allowed
 	}
 	if ask(next) || !ask(accept) || ask(deny) {
-		t.Error("a tier in front is not obeyed")
+		t.Error("an earlier tier is ignored")
 	}
 	tiers = []tier{func(question, *Decision) outcome { return next }}
 	if !Evaluate(s, traffic(t, "dev/web > prod/web TCP 80")).Allowed {
-		t.Error("what no tier decides is not allowed")
+		t.Error("traffic that no tier decides is not allowed")
 	}
 }

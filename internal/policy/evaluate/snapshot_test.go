@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// theCluster is what the tests ask about: two nodes, three namespaces and pods that differ in what policies look at.
+// theCluster is the fixture: two nodes, three namespaces and pods that differ in everything that policies match.
 func theCluster() *cluster.Snapshot {
 	labels := func(pairs ...string) cluster.Labels {
 		all := map[string]string{}
@@ -63,7 +63,8 @@ func theCluster() *cluster.Snapshot {
 	}
 }
 
-// with gives theCluster with policies: the spec of each, as YAML. They are in namespace prod and are called p0, p1 and so on.
+// with gives theCluster with policies: the spec of each, as YAML. They are in namespace prod and are named p0, p1 and
+// so on.
 func with(t *testing.T, specs ...string) *cluster.Snapshot {
 	t.Helper()
 	s := theCluster()
@@ -81,7 +82,7 @@ func with(t *testing.T, specs ...string) *cluster.Snapshot {
 	return s
 }
 
-// endpoint reads an end of a test: "namespace/pod", "namespace/pod@address", an address, or "node".
+// endpoint parses an end: "namespace/pod", "namespace/pod@address", an address, or "node".
 func endpoint(t *testing.T, text string) (e Endpoint) {
 	t.Helper()
 	if text == "node" {

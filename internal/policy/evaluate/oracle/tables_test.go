@@ -15,7 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// byTables is the judge that looks things up in compiled tables.
+// byTables is the Evaluator that looks up compiled tables.
 func byTables(tables *policy.Tables) Evaluator {
 	return func(w Cluster, t evaluate.Traffic) (allowed bool, why string, err error) {
 		allowed = true
@@ -39,7 +39,7 @@ func byTables(tables *policy.Tables) Evaluator {
 	}
 }
 
-// namesRule checks that the policy by which tables allow something does allow it.
+// namesRule checks that the policy that tables report allows the traffic.
 func namesRule(w Cluster, t evaluate.Traffic, direction policy.Direction, sets policy.Sets, allowed bool, by cluster.Key) error {
 	v := evaluate.Evaluate(w.Snapshot, t)
 	j, set := v.Ingress, sets.Ingress
@@ -55,13 +55,14 @@ func namesRule(w Cluster, t evaluate.Traffic, direction policy.Direction, sets p
 	return nil
 }
 
-// compiled is byTables of a Cluster by itself.
+// compiled is byTables of a single Cluster.
 func compiled(w Cluster, t evaluate.Traffic) (bool, string, error) {
 	tables, _ := policy.NewCompiler(Here).Compile(w.Snapshot, w.Local())
 	return byTables(tables)(w, t)
 }
 
-// compare compiles cluster after cluster and has so much traffic judged in each. It gives the number of cases, and of those allowed.
+// compare compiles cluster after cluster and evaluates traffic in each. It gives the number of cases, and of allowed
+// ones.
 func compare(tb testing.TB, r *rand.Rand, worlds, traffic int) (cases, allowed int) {
 	tb.Helper()
 	compiler := policy.NewCompiler(Here)
@@ -96,22 +97,22 @@ func compare(tb testing.TB, r *rand.Rand, worlds, traffic int) (cases, allowed i
 	return cases, allowed
 }
 
-// Compiled tables say what the documentation says, cluster after cluster.
+// Compiled tables agree with the documentation, cluster after cluster.
 func TestTables(t *testing.T) {
 	cases, allowed := compare(t, testenv.Rand(t), 3000, 50)
 	t.Logf("%d cases, %d of them allowed", cases, allowed)
 	if part := float64(allowed) / float64(cases); part < 0.2 || part > 0.9 {
-		t.Errorf("%.0f %% are allowed: most of it tests nothing", part*100)
+		t.Errorf("%.0f %% are allowed: most of it tests too little", part*100)
 	}
 }
 
-// The same, with seeds that the fuzzer chooses.
+// The same, with seeds of the fuzzer.
 func FuzzTables(f *testing.F) {
 	f.Add(uint64(1), uint64(2))
 	f.Fuzz(func(t *testing.T, one, other uint64) { compare(t, rand.New(rand.NewPCG(one, other)), 8, 20) })
 }
 
-// A judge that is wrong in one thing is found, and what is left shows only that.
+// An Evaluator with one fault is found, and the shrunk cluster shows only that.
 func TestDisagreement(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	withoutExcept := func(w Cluster, t evaluate.Traffic) (bool, string, error) {
@@ -154,7 +155,7 @@ func TestDisagreement(t *testing.T) {
 	t.Error("no disagreement was found")
 }
 
-// Clusters that follow each other keep what has not changed, and are in the order of snapshots.
+// Successive clusters share what has not changed, and are sorted like snapshots.
 func TestChange(t *testing.T) {
 	r := testenv.Rand(t)
 	w := Random(r)
