@@ -13,10 +13,10 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// BenchmarkPolicy gives, as BenchmarkPrograms does, what judging a packet costs: nobody asks about it, a permit covers it, its session is
-// known, it is judged by rules of one entry or of very many blocks.
+// BenchmarkPolicy measures policy enforcement as BenchmarkPrograms does: for a packet of a pod without policies, with
+// a verdict cache, with a conntrack entry, and evaluated with one rule or with very many ipBlocks.
 func BenchmarkPolicy(b *testing.B) {
-	const data, last = fixtures.TcpACK | fixtures.TcpPSH, fixtures.TcpRST // a reset without a session begins none: it is judged each time
+	const data, last = fixtures.TcpACK | fixtures.TcpPSH, fixtures.TcpRST // a reset creates no entry, so each one is evaluated
 	for _, family := range fixtures.Families {
 		from, to := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodA2, Port: 80}.At(family)
 		segment := func(flags byte) harness.Run {
@@ -24,16 +24,16 @@ func BenchmarkPolicy(b *testing.B) {
 		}
 		ping := harness.PodSends(harness.EchoOf(fixtures.FromPod(), from.Addr(), to.Addr(), 7, false).Ttl(255))
 		for _, c := range []struct {
-			name    string
-			policed bool
-			blocks  int
+			name     string
+			selected bool
+			blocks   int
 			harness.Run
 		}{
-			{"unpoliced", false, 0, segment(data)},
-			{"permit", true, 0, segment(data)},
-			{"session", true, 0, ping},
-			{"judged", true, 0, segment(last)},
-			{"judged,100000-blocks", true, 100000, segment(last)},
+			{"unselected", false, 0, segment(data)},
+			{"verdict-cache", true, 0, segment(data)},
+			{"conntrack", true, 0, ping},
+			{"evaluated", true, 0, segment(last)},
+			{"evaluated,100000-blocks", true, 100000, segment(last)},
 		} {
 			b.Run(fmt.Sprintf("%s/IPv%d", c.name, family), func(b *testing.B) {
 				p := harness.NewPolicy(b, config.Datapath{EBPFRouting: true, Masquerade: true, Services: true})
@@ -42,7 +42,7 @@ func BenchmarkPolicy(b *testing.B) {
 					a[0], a[1], a[2], a[3] = 100, byte(i>>16), byte(i>>8), byte(i)
 					p.Tables.Blocks[fixtures.Prefix(fmt.Sprintf("%d.%d.%d.%d/32", a[0], a[1], a[2], a[3]))] = harness.IdWorld
 				}
-				if c.policed {
+				if c.selected {
 					for _, pod := range []fixtures.Member{fixtures.PodA, fixtures.PodA2} {
 						everything := map[policy.Identity]policy.Ports{harness.IdA: harness.PortsEvery, harness.IdA2: harness.PortsEvery}
 						p.Govern(b, pod, policy.Sets{Ingress: harness.Rules, Egress: harness.Rules}, harness.InSet(harness.Rules, everything))
@@ -54,20 +54,21 @@ func BenchmarkPolicy(b *testing.B) {
 	}
 }
 
-// BenchmarkPolicyConnection gives what the programs of a server's node take for one connection that asks once and is answered once: eight
-// packets, each measured by itself, so with the same share of measuring each. Who asks is known by a block.
+// BenchmarkPolicyConnection measures the programs of a server's node for one connection with one request and one
+// reply: eight packets, each measured separately, with the same overhead. The client's identity is that of an
+// ipBlock.
 func BenchmarkPolicyConnection(b *testing.B) {
 	for _, c := range []struct {
-		name    string
-		policed bool
-		flows   config.FlowMode
-		blocks  int
+		name     string
+		selected bool
+		flows    config.FlowMode
+		blocks   int
 	}{
-		{name: "unpoliced"},
-		{name: "flows-off", policed: true},
-		{name: "flows-off,100000-blocks", policed: true, blocks: 100000},
-		{name: "flows", policed: true, flows: config.FlowsPolicy},
-		{name: "flows,100000-blocks", policed: true, flows: config.FlowsPolicy, blocks: 100000},
+		{name: "unselected"},
+		{name: "flows-off", selected: true},
+		{name: "flows-off,100000-blocks", selected: true, blocks: 100000},
+		{name: "flows", selected: true, flows: config.FlowsPolicy},
+		{name: "flows,100000-blocks", selected: true, flows: config.FlowsPolicy, blocks: 100000},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			p := harness.NewPolicy(b, config.Datapath{EBPFRouting: true, Flows: c.flows})
@@ -78,7 +79,7 @@ func BenchmarkPolicyConnection(b *testing.B) {
 				p.Tables.Blocks[fixtures.Prefix(fmt.Sprintf("10.%d.%d.%d/32", byte(spread>>24), byte(spread>>16), byte(spread>>8)))] = harness.IdWorld
 			}
 			p.Sync(b)
-			if c.policed {
+			if c.selected {
 				p.Ingress(b, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
 			}
 			measureConnections(p, b)
@@ -86,7 +87,7 @@ func BenchmarkPolicyConnection(b *testing.B) {
 	}
 }
 
-// measureConnections has PodB open b.N connections to PodA.
+// measureConnections opens b.N connections from PodB to PodA.
 func measureConnections(p *harness.Policy, b *testing.B) {
 	const different, piece = 20000, 250
 	reader, err := p.D.Events.Reader()
@@ -140,12 +141,13 @@ func measureConnections(p *harness.Policy, b *testing.B) {
 	}
 }
 
-// BenchmarkPolicySockets gives what it costs to ask the receiver's sockets about a packet of no known session: a pod whose sockets nobody sees, one without a
-// socket for it, one that has opened the connection (two lookups), one that has accepted it (one), and the same of a datagram that the rules forbid.
+// BenchmarkPolicySockets measures the socket lookup for a packet without a conntrack entry: a pod without a known
+// namespace, one without a matching socket, one that has initiated the connection (two lookups), one that has
+// accepted it (one), and a datagram that the rules deny.
 func BenchmarkPolicySockets(b *testing.B) {
 	for _, family := range fixtures.Families {
 		pod, peer := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodB, Port: 80}.At(family)
-		last := harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), peer, pod, fixtures.TcpRST).Ttl(255)) // begins no session: it is judged each time
+		last := harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), peer, pod, fixtures.TcpRST).Ttl(255)) // creates no entry, so each one is evaluated
 		for _, c := range []struct {
 			name    string
 			run     harness.Run

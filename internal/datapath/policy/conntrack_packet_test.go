@@ -10,23 +10,23 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Answers need no rule, in either direction, and nothing that only looks like one gets in.
+// Replies need no rule, in either direction, and a packet that only looks like one is denied.
 func TestPolicyAnswers(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		pod, peer := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodB, Port: 53}.At(family)
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery}))
-		asks, answer := harness.PodSends(harness.Datagram(fixtures.FromPod(), pod, peer)), harness.WireBrings(harness.Datagram(fixtures.FromWire(), peer, pod))
-		p.Denies(t, "an answer that nobody has asked for", answer, harness.NoIngress)
-		p.Allows(t, "the question", asks)
-		p.Allows(t, "its answer", answer)
-		p.Allows(t, "another answer", answer)
+		request, reply := harness.PodSends(harness.Datagram(fixtures.FromPod(), pod, peer)), harness.WireBrings(harness.Datagram(fixtures.FromWire(), peer, pod))
+		p.Denies(t, "a reply without a request", reply, harness.NoIngress)
+		p.Allows(t, "the request", request)
+		p.Allows(t, "its reply", reply)
+		p.Allows(t, "another reply", reply)
 		p.Denies(t, "from another port", harness.WireBrings(harness.Datagram(fixtures.FromWire(), harness.End{Member: fixtures.PodB, Port: 54}.At(family), pod)), harness.NoIngress)
 		p.Denies(t, "to another port", harness.WireBrings(harness.Datagram(fixtures.FromWire(), peer, harness.End{Member: fixtures.PodA, Port: 40001}.At(family))), harness.NoIngress)
-		p.Denies(t, "from somebody else", harness.WireBrings(harness.Datagram(fixtures.FromWire(), harness.End{Member: fixtures.PodC, Port: 53}.At(family), pod)), harness.NoIngress)
+		p.Denies(t, "from another peer", harness.WireBrings(harness.Datagram(fixtures.FromWire(), harness.End{Member: fixtures.PodC, Port: 53}.At(family), pod)), harness.NoIngress)
 
 		peer = harness.End{Member: fixtures.PodB, Port: 80}.At(family)
-		p.Denies(t, "TCP opened with the answer's ports", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), peer, pod, fixtures.TcpSYN)), harness.NoIngress)
+		p.Denies(t, "TCP opened with the reply's ports", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), peer, pod, fixtures.TcpSYN)), harness.NoIngress)
 		p.Allows(t, "SYN", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), pod, peer, fixtures.TcpSYN)))
 		p.Allows(t, "SYN, ACK", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), peer, pod, fixtures.TcpSYN|fixtures.TcpACK)))
 		p.Allows(t, "ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), pod, peer, fixtures.TcpACK)))
@@ -43,31 +43,32 @@ func TestPolicyAnswers(t *testing.T) {
 	})
 }
 
-// Both ends of a connection within the node are judged at once, and either may refuse.
+// For a connection within the node both ends are evaluated at once, and either may deny it.
 func TestPolicyWithinNode(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		from, to := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodA2, Port: 80}.At(family)
-		syn, answer := harness.PodSends(harness.SegmentOf(fixtures.FromPod(), from, to, fixtures.TcpSYN)), harness.Pod2Sends(harness.SegmentOf(fixtures.FromPod(), to, from, fixtures.TcpSYN|fixtures.TcpACK))
+		syn, reply := harness.PodSends(harness.SegmentOf(fixtures.FromPod(), from, to, fixtures.TcpSYN)), harness.Pod2Sends(harness.SegmentOf(fixtures.FromPod(), to, from, fixtures.TcpSYN|fixtures.TcpACK))
 		data := harness.PodSends(harness.SegmentOf(fixtures.FromPod(), from, to, fixtures.TcpACK))
 		p.Govern(t, fixtures.PodA, policy.Sets{Egress: harness.Rules}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdA2: harness.PortsTCP80}))
 		p.Govern(t, fixtures.PodA2, policy.Sets{Ingress: harness.RulesOf2, Egress: policy.DenyAll}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdA: 0}))
 		p.Denies(t, "the receiver", syn, harness.NoIngress)
 		p.Govern(t, fixtures.PodA2, policy.Sets{Ingress: harness.RulesOf2, Egress: policy.DenyAll}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdA: harness.PortsTCP80}))
 		p.Allows(t, "both", syn)
-		p.Allows(t, "the answer", answer)
+		p.Allows(t, "the reply", reply)
 		p.Allows(t, "data", data)
 		p.Denies(t, "what the closed end opens", harness.Pod2Sends(harness.Datagram(fixtures.FromPod(), to, harness.End{Member: fixtures.PodA, Port: 53}.At(family))), harness.OutClosed)
 		if all := p.Entries(t); len(all) != 1+(family-4)/2 || all[len(all)-1].Egress != harness.ThePolicy || all[len(all)-1].Ingress != harness.ThePolicy {
-			t.Errorf("sessions %+v", all)
+			t.Errorf("entries %+v", all)
 		}
 		p.Egress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 		p.Denies(t, "the sender", data, harness.NoEgress)
-		p.Denies(t, "the sender's answer", harness.Pod2Sends(harness.SegmentOf(fixtures.FromPod(), to, from, fixtures.TcpACK)), harness.NoEgress)
+		p.Denies(t, "the sender's reply", harness.Pod2Sends(harness.SegmentOf(fixtures.FromPod(), to, from, fixtures.TcpACK)), harness.NoEgress)
 	})
 }
 
-// What is no longer allowed stops with its next packet, whatever the permit said; what still is goes on.
+// A connection that is no longer allowed stops with its next packet, whatever the verdict cache says; others
+// continue.
 func TestPolicyRevokes(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -88,14 +89,14 @@ func TestPolicyRevokes(t *testing.T) {
 		open()
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
 		for range 3 {
-			p.Denies(t, "data, forbidden", data, harness.NoIngress)
-			p.Denies(t, "data back, forbidden", back, harness.NoIngress)
+			p.Denies(t, "data, denied", data, harness.NoIngress)
+			p.Denies(t, "data back, denied", back, harness.NoIngress)
 		}
-		p.Denies(t, "SYN, forbidden", syn, harness.NoIngress)
+		p.Denies(t, "SYN, denied", syn, harness.NoIngress)
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 		open()
 
-		// A connection that began when no policy was there, and of which no socket tells: who sends has opened it.
+		// A connection from before the policy, without a socket that says otherwise: the sender is the initiator.
 		delete(p.Tables.Pods, fixtures.PodA.V4)
 		delete(p.Tables.Pods, fixtures.PodA.V6)
 		p.Sync(t)
@@ -104,7 +105,7 @@ func TestPolicyRevokes(t *testing.T) {
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
 		p.Denies(t, "from before the policy", data, harness.NoIngress)
 
-		// UDP: what its receiver sends does not turn it round.
+		// UDP: a packet of the receiver does not reverse the connection.
 		client, server = harness.End{Member: fixtures.PodB, Port: 40000}.At(family), harness.End{Member: fixtures.PodA, Port: 53}.At(family)
 		query := harness.WireBrings(harness.Datagram(fixtures.FromWire(), client, server))
 		reply := harness.PodSends(harness.Datagram(fixtures.FromPod(), server, client))
@@ -112,12 +113,12 @@ func TestPolicyRevokes(t *testing.T) {
 		p.Allows(t, "query", query)
 		p.Allows(t, "reply", reply)
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
-		p.Denies(t, "reply, forbidden", reply, harness.NoIngress)
-		p.Denies(t, "query, forbidden", query, harness.NoIngress)
+		p.Denies(t, "reply, denied", reply, harness.NoIngress)
+		p.Denies(t, "query, denied", query, harness.NoIngress)
 	})
 }
 
-// A session that others have pushed out is asked about again: what is allowed goes on, what is not does not.
+// A connection whose entry was evicted is evaluated again: it continues if it is allowed.
 func TestPolicyAfterEviction(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -137,17 +138,17 @@ func TestPolicyAfterEviction(t *testing.T) {
 			p.Allows(t, c.name+": data again", data)
 			p.Allows(t, c.name+": data back", back)
 			p.Forget(t)
-			p.Denies(t, c.name+": a reset of who may not open it", last, harness.NoEgress)
+			p.Denies(t, c.name+": a reset by an end that may not initiate it", last, harness.NoEgress)
 			p.Allows(t, c.name+": a reset", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpRST|fixtures.TcpACK)))
 			if n := len(p.Entries(t)); n != 0 {
-				t.Errorf("%s: %d sessions begin with a reset", c.name, n)
+				t.Errorf("%s: a reset creates %d entries", c.name, n)
 			}
 			p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{}))
 			p.Forget(t)
 			p.Denies(t, c.name+": data, denied", data, harness.NoIngress)
 			p.Denies(t, c.name+": data back, denied", back, harness.NoEgress)
 		}
-		// Of UDP every packet opens.
+		// Every UDP packet may initiate.
 		query := harness.WireBrings(harness.Datagram(fixtures.FromWire(), harness.End{Member: fixtures.PodB, Port: 40000}.At(family), harness.End{Member: fixtures.PodA, Port: 53}.At(family)))
 		reply := harness.PodSends(harness.Datagram(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 53}.At(family), harness.End{Member: fixtures.PodB, Port: 40000}.At(family)))
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsUDP}))
@@ -158,7 +159,8 @@ func TestPolicyAfterEviction(t *testing.T) {
 	})
 }
 
-// What a permit lets pass is counted by its session in the end: when another one takes its place, and with the connection's end.
+// The counts of a verdict cache are added to the entry: when another connection replaces it, and when the connection
+// ends.
 func TestPolicyCounts(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -180,12 +182,12 @@ func TestPolicyCounts(t *testing.T) {
 			t.Errorf("packets %d, bytes %d, expected 102 and 101, %d", s.Packets, s.Bytes, bytes)
 		}
 		if s.Source != client || s.Destination != server || s.State != conntrack.Closed || s.Ingress != harness.ThePolicy || s.Egress != 0 {
-			t.Errorf("session %+v", s)
+			t.Errorf("entry %+v", s)
 		}
 		p.Allows(t, "the next connection with these ports", harness.WireBrings(syn))
 		all = p.Entries(t)
 		if s := all[len(all)-1]; s.Packets != [2]uint64{1, 0} || s.State == conntrack.Closed {
-			t.Errorf("session %+v", s)
+			t.Errorf("entry %+v", s)
 		}
 	})
 }

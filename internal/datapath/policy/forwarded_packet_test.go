@@ -12,7 +12,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// What the stack forwards with the node's own address, as kube-proxy does, is not the node's: it is judged by the ipBlocks that the address is in.
+// A packet that the stack forwards with the node's address, as kube-proxy does, is not the node's: it is evaluated by
+// the ipBlocks of the address.
 func TestPolicyMasqueraded(t *testing.T) {
 	const idLink = policy.Identity(5)
 	for _, routing := range []bool{true, false} {
@@ -31,9 +32,9 @@ func TestPolicyMasqueraded(t *testing.T) {
 			p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
 			p.Denies(t, "the port of another block", forwarded(from(80)), harness.NoIngress)
 			p.Ingress(t, map[policy.Identity]policy.Ports{policy.IdentityUnknown: harness.PortsTCP80, idLink: 0})
-			p.Denies(t, "what the block may not of what everybody may", forwarded(from(80)), harness.NoIngress)
+			p.Denies(t, "denied to the block, allowed to all", forwarded(from(80)), harness.NoIngress)
 
-			// A block of this one address, within the other.
+			// A block of this address, within the other.
 			single := netip.PrefixFrom(fixtures.NodeA.Addr(family), fixtures.NodeA.Addr(family).BitLen())
 			p.Tables.Blocks[single] = harness.IdWorld
 			p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
@@ -43,7 +44,7 @@ func TestPolicyMasqueraded(t *testing.T) {
 	}
 }
 
-// A pod reaches itself whatever policies say; who only says to be the pod does not.
+// A pod reaches itself whatever policies say; a packet that only has its source address does not.
 func TestPolicyToItself(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		p := harness.NewPolicy(t, config.Datapath{EBPFRouting: routing})

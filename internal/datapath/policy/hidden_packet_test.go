@@ -18,7 +18,8 @@ const (
 	unreadable = uint32(bpf.DropReasonDROP_UNREADABLE)
 )
 
-// holding makes the IP packet in a frame end after so many bytes behind its IP header: the others are what Ethernet carries on.
+// holding truncates the IP packet in a frame to so many bytes after its IP header; the others become Ethernet
+// padding.
 func holding(in harness.Run, n int) harness.Run {
 	b := append([]byte{}, in.In...)
 	if b[fixtures.EthLen]>>4 == 4 {
@@ -32,11 +33,11 @@ func holding(in harness.Run, n int) harness.Run {
 	return in
 }
 
-// fragmentHeader is how much of an IPv6 packet's payload its fragment header takes.
+// fragmentHeader is the size of the IPv6 fragment header in a packet's payload.
 func fragmentHeader(family int) int { return (family - 4) / 2 * 8 }
 
-// The proven attack: the first piece holds 8 bytes of TCP, and behind the IP packet there is what looks like the header of a session
-// that goes on; the flags come with the second piece. Neither comes in, nor goes out.
+// The proven attack: the first fragment has 8 bytes of TCP, followed by padding that looks like the header of an
+// established connection; the flags come with the second fragment. It is dropped in both directions.
 func TestPolicyHiddenSYN(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -57,7 +58,7 @@ func TestPolicyHiddenSYN(t *testing.T) {
 		}
 		long := whole
 		long.Transport = append([]byte{}, whole.Transport...)
-		long.Transport[12] = 15 << 4 // 60 bytes, of which 32 are here
+		long.Transport[12] = 15 << 4 // 60 bytes, of which this fragment has 32
 		p.Denies(t, "a first piece without all options", harness.WireBrings(long.Payload("twelve bytes").Fragment(0, true)), badPiece)
 		long.Transport[12] = 4 << 4
 		p.Denies(t, "a first piece with too short a header", harness.WireBrings(long.Payload("twelve bytes").Fragment(0, true)), badPiece)
@@ -68,7 +69,7 @@ func TestPolicyHiddenSYN(t *testing.T) {
 	})
 }
 
-// What other transports have to have in their first piece.
+// The minimum first fragments of other transports.
 func TestPolicyShortFirstPieces(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -90,7 +91,7 @@ func TestPolicyShortFirstPieces(t *testing.T) {
 	})
 }
 
-// Nothing behind the IP packet is read: not by who judges a packet, nor by a permit.
+// Data after the IP packet is not read, neither by policy evaluation nor by the verdict cache.
 func TestPolicyTrailingBytes(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -118,7 +119,7 @@ func TestPolicyTrailingBytes(t *testing.T) {
 		}
 		answer := harness.Datagram(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), harness.End{Member: fixtures.PodA, Port: 53}.At(family), client)
 		about := harness.WireBrings(fixtures.Quoting(fixtures.FromWire(), fixtures.PodB.Addr(family), fixtures.PodA.Addr(family), kind, code, 0, answer, 500))
-		p.Allows(t, "an error about the answer", about)
+		p.Allows(t, "an error about the reply", about)
 		p.Denies(t, "one whose quotation lies behind the packet", holding(about, len(about.In)-fixtures.EthLen-ipHeader(p, family)-len("hello!")-4), harness.NoIngress)
 	})
 }
@@ -130,7 +131,7 @@ func ipHeader(p *harness.Policy, family int) int {
 	return fixtures.Ipv6Len
 }
 
-// A second first piece changes nothing for the pieces of the first one; once that packet is complete its identification is free.
+// A second first fragment changes nothing for the others; once the packet is complete its identification is free.
 func TestPolicySecondFirstPiece(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -151,7 +152,7 @@ func TestPolicySecondFirstPiece(t *testing.T) {
 	})
 }
 
-// Nobody can tell what lies behind more extension headers than are read. Pods that policies select get none of it and send none.
+// The protocol is unknown behind too many extension headers: selected pods neither receive nor send such packets.
 func TestPolicyUnreadable(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	behind := func(frame fixtures.Packet, from, to netip.AddrPort, extensions ...uint8) fixtures.Packet {
@@ -178,7 +179,7 @@ func TestPolicyUnreadable(t *testing.T) {
 	p.Denies(t, "a first piece that ends within its headers", holding(harness.WireBrings(split), 12), badPiece)
 }
 
-// Translation asks by ports as well, whether or not policies select the pod; so does XDP, which leaves to others what it cannot read.
+// Translation needs ports as well, whether or not policies select the pod; XDP passes packets that it cannot parse.
 func TestTranslationReadsNoTrailingBytes(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{Services: true})
 	fixtures.EachTransportAtXDP(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {

@@ -19,8 +19,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy/evaluate/oracle"
 )
 
-// crowdOfPolicies is a cluster of a thousand pods, 250 of which are of this node, and of a thousand policies; one of them has a list of
-// 100,000 blocks, half of them single addresses.
+// crowdOfPolicies is a cluster of a thousand pods, 250 of them on this node, and a thousand policies, one of which
+// has 100,000 ipBlocks, half of them single addresses.
 func crowdOfPolicies() oracle.Cluster {
 	const pods, policies, blocks = 1000, 1000, 100_000
 	app := func(i int) cluster.Labels { return cluster.NewLabels(map[string]string{"app": fmt.Sprint(i)}) }
@@ -64,7 +64,7 @@ func crowdOfPolicies() oracle.Cluster {
 	return oracle.Cluster{Snapshot: s}
 }
 
-// What a thousand policies for a thousand pods and 100,000 blocks take in the kernel and in the agent.
+// The memory of a thousand policies for a thousand pods and 100,000 ipBlocks, in the kernel and in the agent.
 func TestMemoryOfPolicies(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	w := crowdOfPolicies()
@@ -107,7 +107,7 @@ func TestMemoryOfPolicies(t *testing.T) {
 	holdsTables(t, d.Policies, &policy.Tables{})
 }
 
-// Without policies nobody pays for their maps.
+// Without policies their maps take almost no memory.
 func TestMemoryWithoutPolicies(t *testing.T) {
 	maps, err := testmaps.Open(t, config.Datapath{EBPFRouting: true, Services: true}).DescribeMaps()
 	if err != nil {

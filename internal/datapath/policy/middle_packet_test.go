@@ -12,8 +12,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// A packet without SYN of a session that nobody knows is judged by who sends it, whatever ports its ends have; so is SYN with ACK. Where no socket says otherwise
-// who sends it has opened the connection: what the other end may open does not help.
+// A packet without SYN and without a conntrack entry is evaluated with its sender as the initiator, whatever its
+// ports; so is SYN|ACK. Unless a socket says otherwise, what the other end may initiate does not matter.
 func TestPolicyMiddleByItsSender(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	const some = policy.Ports(20)
@@ -23,7 +23,7 @@ func TestPolicyMiddleByItsSender(t *testing.T) {
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		for _, ports := range [][2]uint16{{1500, 80}, {40000, 50000}, {40000, 80}, {80, 50051}, {1500, 50051}} {
 			t.Run(fmt.Sprint(ports), func(t *testing.T) {
-				// PodA is the server, and then the client.
+				// PodA is the server, then the client.
 				server, client := harness.End{Member: fixtures.PodA, Port: ports[1]}.At(family), harness.End{Member: fixtures.PodB, Port: ports[0]}.At(family)
 				comes := func(from, to netip.AddrPort, flags byte) harness.Run {
 					return harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), from, to, flags))
@@ -34,7 +34,7 @@ func TestPolicyMiddleByItsSender(t *testing.T) {
 				p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: some}))
 				p.Forget(t)
 				for _, flags := range []byte{fixtures.TcpPSH | fixtures.TcpACK, fixtures.TcpSYN | fixtures.TcpACK, fixtures.TcpFIN | fixtures.TcpACK, fixtures.TcpRST | fixtures.TcpACK, 0} {
-					p.Denies(t, "from the pod: what it may not open", leaves(server, client, flags), harness.NoEgress)
+					p.Denies(t, "from the pod: what it may not initiate", leaves(server, client, flags), harness.NoEgress)
 				}
 				p.Allows(t, "to the pod: data", comes(client, server, fixtures.TcpACK))
 				p.Allows(t, "to the pod: data back", leaves(server, client, fixtures.TcpACK))
@@ -44,13 +44,13 @@ func TestPolicyMiddleByItsSender(t *testing.T) {
 				p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{{Set: harness.RulesOf2, Identity: harness.IdB}: some})
 				p.Forget(t)
 				for _, flags := range []byte{fixtures.TcpPSH | fixtures.TcpACK, fixtures.TcpSYN | fixtures.TcpACK, fixtures.TcpFIN | fixtures.TcpACK, fixtures.TcpRST | fixtures.TcpACK, 0} {
-					p.Denies(t, "to the pod: what others may not open", comes(server, client, flags), harness.NoIngress)
+					p.Denies(t, "to the pod: what others may not initiate", comes(server, client, flags), harness.NoIngress)
 				}
 				p.Allows(t, "from the pod: data", leaves(client, server, fixtures.TcpACK))
 				p.Allows(t, "from the pod: data back", comes(server, client, fixtures.TcpACK))
 				p.Denies(t, "from the pod: SYN back", comes(server, client, fixtures.TcpSYN), harness.NoIngress)
 
-				// Isolated in one direction only, it is as free in the other one as it ever was, and no freer in this one.
+				// With isolation in one direction only, the other one is unrestricted, and this one stays restricted.
 				p.Egress(t, map[policy.Identity]policy.Ports{})
 				p.Forget(t)
 				p.Denies(t, "from a pod isolated for egress only", leaves(client, server, fixtures.TcpPSH|fixtures.TcpACK), harness.NoEgress)
@@ -62,7 +62,7 @@ func TestPolicyMiddleByItsSender(t *testing.T) {
 	})
 }
 
-// A session that nobody saw begin goes on for as long as whoever sends next may open it.
+// A connection whose start was not seen continues while the next sender may initiate it.
 func TestPolicyUnseenAgain(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	sets := policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}
@@ -80,14 +80,14 @@ func TestPolicyUnseenAgain(t *testing.T) {
 		p.Govern(t, fixtures.PodA, sets, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery}))
 		p.Denies(t, "data, which its sender may not open now", data, harness.NoIngress)
 		p.Allows(t, "data back, which its sender may open now", back)
-		p.Allows(t, "data of that session", data)
+		p.Allows(t, "data of that connection", data)
 		p.Govern(t, fixtures.PodA, sets, map[policy.Peer]policy.Ports{})
-		p.Denies(t, "data that nobody may open", data, harness.NoIngress)
-		p.Denies(t, "data back that nobody may open", back, harness.NoEgress)
+		p.Denies(t, "data that neither end may initiate", data, harness.NoIngress)
+		p.Denies(t, "data back that neither end may initiate", back, harness.NoEgress)
 	})
 }
 
-// ICMP errors about packets of SCTP belong to their sessions like others.
+// ICMP errors about SCTP packets belong to their connections as others do.
 func TestPolicyErrorsAboutSCTP(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {

@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// policyModes are ways to the pods, with policies.
+// policyModes are paths to pods, with policies.
 func policyModes() map[string]netlab.Options {
 	ebpf := config.Datapath{EBPFRouting: true, Masquerade: true, Services: true, Policy: true}
 	kernel := config.Datapath{Masquerade: true, Services: true, Policy: true}
@@ -29,10 +29,10 @@ func policyModes() map[string]netlab.Options {
 	}
 }
 
-// idOtherNode is that of the other node's own addresses, as those of an ipBlock.
+// idOtherNode is the identity of the other node's addresses, as an ipBlock.
 const idOtherNode = policy.Identity(5)
 
-// obey puts a node's pods under rules: what each set allows whom, all ports.
+// obey applies rules to a node's pods: the identities that each set allows, on all ports.
 func obey(n *netlab.Node, t *testing.T, pods map[*netlab.Pod]policy.Sets, allowed map[policy.Set][]policy.Identity) {
 	t.Helper()
 	tables := &policy.Tables{
@@ -60,7 +60,8 @@ func obey(n *netlab.Node, t *testing.T, pods map[*netlab.Pod]policy.Sets, allowe
 	}
 }
 
-// Pods that policies select reach whom these allow, by every protocol, in pieces and in segments, and nobody else; so for who reaches them.
+// Selected pods reach the allowed peers and no others, by every protocol, in fragments and in segments; inbound
+// likewise.
 func TestPolicyTraffic(t *testing.T) {
 	for name, o := range policyModes() {
 		t.Run(name, func(t *testing.T) {
@@ -82,11 +83,11 @@ func TestPolicyTraffic(t *testing.T) {
 			ingress := map[string]string{"ebpf": bpf.ProgFromWire, "kernel": bpf.ProgToPod, "tunnel": bpf.ProgFromTunnel, "flows": bpf.ProgFromWire}[name]
 			for _, family := range fixtures.Families {
 				server := n.A1.ListenUDP(t, n.A1.Addr(family))
-				fixtures.Write(t, n.B1.Dial(t, "udp", n.A1.Addr(family)), "forbidden")
-				fixtures.Write(t, n.World.Dial(t, "udp", n.A1.Addr(family)), "forbidden")
+				fixtures.Write(t, n.B1.Dial(t, "udp", n.A1.Addr(family)), "denied")
+				fixtures.Write(t, n.World.Dial(t, "udp", n.A1.Addr(family)), "denied")
 				netlab.ExpectNothing(t, server)
 				server = n.B.ListenUDP(t, n.B.Addr(family))
-				fixtures.Write(t, n.A1.Dial(t, "udp", n.B.Addr(family)), "forbidden")
+				fixtures.Write(t, n.A1.Dial(t, "udp", n.B.Addr(family)), "denied")
 				netlab.ExpectNothing(t, server)
 			}
 			want := map[string]uint64{ingress + " ingress_policy": 4, bpf.ProgFromPod + " egress_policy": 2}
@@ -98,7 +99,7 @@ func TestPolicyTraffic(t *testing.T) {
 	}
 }
 
-// A connection stops when it is no longer allowed, in the midst of its traffic, and goes on when it is again.
+// A connection stops during traffic when it is no longer allowed, and continues when it is again.
 func TestPolicyStopsConnections(t *testing.T) {
 	modes := policyModes()
 	delete(modes, "flows")
@@ -107,7 +108,7 @@ func TestPolicyStopsConnections(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/IPv%d", name, family), func(t *testing.T) {
 				n := netlab.NewNetwork(t, o)
 				n.A1.ServeTCP(t, n.A1.Addr(family))
-				before := n.B1.Dial(t, "tcp", n.A1.Addr(family)) // from before there is a policy
+				before := n.B1.Dial(t, "tcp", n.A1.Addr(family)) // from before the policy
 				if err := netlab.EchoTCP(before, 1000); err != nil {
 					t.Fatal(err)
 				}
@@ -137,7 +138,7 @@ func TestPolicyStopsConnections(t *testing.T) {
 	}
 }
 
-// expectStopped sends on a connection to an echo server and expects nothing back.
+// expectStopped sends on a connection to an echo server and expects no reply.
 func expectStopped(t *testing.T, c net.Conn) {
 	t.Helper()
 	fixtures.Write(t, c, "stop")
@@ -149,7 +150,7 @@ func expectStopped(t *testing.T, c net.Conn) {
 	}
 }
 
-// expectLate expects what expectStopped has sent, once it is sent again and let pass.
+// expectLate expects the reply to what expectStopped has sent, once it is retransmitted and allowed.
 func expectLate(t *testing.T, c net.Conn) {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(netlab.Patience)); err != nil {
@@ -161,7 +162,7 @@ func expectLate(t *testing.T, c net.Conn) {
 	}
 }
 
-// Through Services, policies see backends and the clients' own addresses.
+// Behind Services, policies apply to backends and to the original client addresses.
 func TestPolicyServices(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		t.Run(fmt.Sprintf("ebpf=%t", routing), func(t *testing.T) {
@@ -181,7 +182,7 @@ func TestPolicyServices(t *testing.T) {
 					n.A.Serve(t, n.A.Addr(family), n.A1.Addr(family))
 					netlab.CarriesService(t, *n.World, n.A.Addr(family))
 					if family == fixtures.Families[0] {
-						n.DropsNothing(t) // what follows drops
+						n.DropsNothing(t) // the following packets are dropped
 					}
 
 					less := maps.Clone(allowed)
@@ -189,7 +190,7 @@ func TestPolicyServices(t *testing.T) {
 					obey(n.A, t, pods, less)
 					server := n.B1.ListenUDP(t, n.B1.Addr(family))
 					n.A.Serve(t, fixtures.ClusterIP.Addr(family), n.B1.Addr(family))
-					fixtures.Write(t, n.A1.DialPort(t, "udp", netip.AddrPortFrom(fixtures.ClusterIP.Addr(family), fixtures.WorldPort)), "forbidden")
+					fixtures.Write(t, n.A1.DialPort(t, "udp", netip.AddrPortFrom(fixtures.ClusterIP.Addr(family), fixtures.WorldPort)), "denied")
 					netlab.ExpectNothing(t, server)
 				})
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// While tables take each other's place again and again, what both forbid is never allowed, not for a moment.
+// While two tables replace each other repeatedly, traffic that both deny is never allowed.
 func TestPoliciesNeverMoreOpen(t *testing.T) {
 	const rounds, changes = 20, 40
 	r := testenv.Rand(t)
@@ -51,7 +51,7 @@ func TestPoliciesNeverMoreOpen(t *testing.T) {
 				}
 			}
 		})
-		// The tables of the round before may be in force until the first change.
+		// The tables of the previous round may be active until the first change.
 		if _, err := o.D.Policies.Sync(tables[0]); err != nil {
 			t.Error(err)
 		}
@@ -73,12 +73,12 @@ func TestPoliciesNeverMoreOpen(t *testing.T) {
 	}
 	t.Logf("%d connections that are never allowed", forbidden)
 	if forbidden == 0 {
-		t.Error("nothing is forbidden in two clusters that follow each other")
+		t.Error("no traffic is denied in two successive clusters")
 	}
 }
 
-// otherRulesAtBothEnds tells whether both ends are pods with rules before and after, and with others: which of them gets its new ones first
-// is not said (Sync).
+// otherRulesAtBothEnds reports whether both ends have rules before and after, and other ones: which end gets its new
+// ones first is undefined (Sync).
 func otherRulesAtBothEnds(tables [2]*policy.Tables, t evaluate.Traffic) bool {
 	others := func(before, after policy.Set) bool {
 		rules := func(s policy.Set) bool { return s != policy.NotIsolated && s != policy.DenyAll }
@@ -88,7 +88,7 @@ func otherRulesAtBothEnds(tables [2]*policy.Tables, t evaluate.Traffic) bool {
 	return others(tables[0].Pods[from].Egress, tables[1].Pods[from].Egress) && others(tables[0].Pods[to].Ingress, tables[1].Pods[to].Ingress)
 }
 
-// isForbidden tells whether traffic is not allowed in a cluster. Whoever is not known there is not asked about.
+// isForbidden reports whether a cluster denies traffic; false if an end is unknown there.
 func isForbidden(w oracle.Cluster, t evaluate.Traffic) bool {
 	allowed, _, err := oracle.Documentation(w, t)
 	return err == nil && !allowed

@@ -12,18 +12,18 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// compareMiddle has a packet judged from the midst of a TCP connection whose session nobody knows, of who opened it or of the other
-// end. No pod here has a socket for it, so it is judged as the SYN would be that its sender could send, whatever its ports are.
-func (o *PolicyOracle) compareMiddle(t *testing.T, r *rand.Rand, w oracle.Cluster, opens evaluate.Traffic) {
+// compareMiddle evaluates a packet from the middle of a TCP connection without a conntrack entry, in either
+// direction. No local pod has a socket for it, so it is evaluated as a SYN of its sender, whatever its ports.
+func (o *PolicyOracle) compareMiddle(t *testing.T, r *rand.Rand, w oracle.Cluster, first evaluate.Traffic) {
 	t.Helper()
-	if opens.Source.Masqueraded || isNode(opens.Source) || isNode(opens.Destination) {
-		return // a node and its pods go on with anything
+	if first.Source.Masqueraded || isNode(first.Source) || isNode(first.Destination) {
+		return // connections between a node and its pods always continue
 	}
 	client := o.newClientPort()
-	sent, port := opens, client
+	sent, port := first, client
 	if chanceOf(r) {
-		sent, port = opens, opens.Port
-		sent.Source, sent.Destination, sent.Port = opens.Destination, opens.Source, client
+		sent, port = first, first.Port
+		sent.Source, sent.Destination, sent.Port = first.Destination, first.Source, client
 	}
 	v := evaluate.Evaluate(w.Snapshot, sent)
 	want := w.Allows(v.Egress) && w.Allows(v.Ingress)
@@ -35,31 +35,31 @@ func (o *PolicyOracle) compareMiddle(t *testing.T, r *rand.Rand, w oracle.Cluste
 		t.Fatal(err)
 	}
 	if got != want {
-		t.Fatalf("a packet without a session, %s from port %d: passes: %t, expected %t\n%s", oracle.Describe(sent), port, got, want, w.YAML())
+		t.Fatalf("a packet without an entry, %s from port %d: passes: %t, expected %t\n%s", oracle.Describe(sent), port, got, want, w.YAML())
 	}
 	if !got {
 		o.expectDrop(w, sent, path)
 	}
 }
 
-// isNode tells whether an end is this node.
+// isNode reports whether an end is this node.
 func isNode(e evaluate.Endpoint) bool {
 	return e.Address == fixtures.NodeA.V4 || e.Address == fixtures.NodeA.V6
 }
 
-// A client's port that comes again belongs to no session that is known: what is known of it would answer for the new one.
+// A reused client port has no conntrack entry: the old one would decide for the new connection.
 func TestOracleKnowsNoConnection(t *testing.T) {
 	o := newPolicyOracle(t, config.Datapath{EBPFRouting: true})
 	r := testenv.Rand(t)
 	o.compare(t, r, oracle.Random(r), perCluster)
-	if sessions := harness.AllEntries(t, o.D.Conntrack); len(sessions) == 0 {
-		t.Fatalf("%d sessions of connections that were judged", len(sessions))
+	if entries := harness.AllEntries(t, o.D.Conntrack); len(entries) == 0 {
+		t.Fatalf("%d entries of evaluated connections", len(entries))
 	}
 	o.connections = clientPorts
 	if port := o.newClientPort(); port != firstClientPort {
-		t.Errorf("port %d begins them anew", port)
+		t.Errorf("the first port again is %d", port)
 	}
-	if sessions := harness.AllEntries(t, o.D.Conntrack); len(sessions) != 0 {
-		t.Errorf("%d sessions are known still", len(sessions))
+	if entries := harness.AllEntries(t, o.D.Conntrack); len(entries) != 0 {
+		t.Errorf("%d entries are left", len(entries))
 	}
 }

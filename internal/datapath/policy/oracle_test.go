@@ -26,8 +26,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// The programs say of random connections in random clusters what the documentation of NetworkPolicies says, and drop for the right
-// reason. Clusters follow each other as they do in life: tables are changed, not made anew.
+// The programs' verdicts on random connections in random clusters follow the documentation of NetworkPolicies, with
+// the right drop reasons. Each cluster's tables replace those of the previous one.
 func TestPolicyOracle(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -43,7 +43,7 @@ func TestPolicyOracle(t *testing.T) {
 	}
 }
 
-// Seeds with which it has failed once, whichever seed the run has.
+// Seeds that have failed once.
 func TestPolicyOracleOnceFailed(t *testing.T) {
 	for _, seed := range []string{"6171356626218058019"} {
 		t.Run(seed, func(t *testing.T) {
@@ -53,10 +53,10 @@ func TestPolicyOracleOnceFailed(t *testing.T) {
 	}
 }
 
-// The same in short, for emulated machines.
+// A short run, for emulated machines.
 func TestPolicyOracleInShort(t *testing.T) { askOracle(t, config.Datapath{EBPFRouting: true}, 1000) }
 
-// askOracle judges so many random connections.
+// askOracle evaluates random connections.
 func askOracle(t *testing.T, cfg config.Datapath, want int) {
 	r := testenv.Rand(t)
 	o := newPolicyOracle(t, cfg)
@@ -77,10 +77,10 @@ func askOracle(t *testing.T, cfg config.Datapath, want int) {
 	}
 }
 
-// perCluster is how many connections are judged in each cluster.
+// perCluster is the number of connections per cluster.
 const perCluster = 40
 
-// oracleCases is how many connections are judged in all: BEELINE_CASES, if it is set.
+// oracleCases is the number of connections in total: BEELINE_CASES, if it is set.
 func oracleCases(t *testing.T) int {
 	text := os.Getenv("BEELINE_CASES")
 	if text == "" {
@@ -93,13 +93,13 @@ func oracleCases(t *testing.T) int {
 	return n
 }
 
-// PolicyOracle is a rig that judges connections by their first packets.
+// PolicyOracle evaluates connections by running their first packets.
 type PolicyOracle struct {
 	*harness.Harness
 	tb       testing.TB
 	compiler *policy.Compiler
 	hooks    map[string]*ebpf.Program
-	// connections counts those that were begun, whose client's port follows from it (newClientPort).
+	// connections counts the connections so far; it determines the next client port (newClientPort).
 	connections int
 	drop        map[string]uint64 // expected, by program and reason
 }
@@ -118,7 +118,7 @@ func newPolicyOracle(tb testing.TB, cfg config.Datapath) *PolicyOracle {
 	return o
 }
 
-// compare puts the policies of a cluster into force and has so many connections judged. It gives how many are allowed.
+// compare applies the policies of a cluster and evaluates random connections. It returns how many are allowed.
 func (o *PolicyOracle) compare(t *testing.T, r *rand.Rand, w oracle.Cluster, connections int) (allowed int) {
 	t.Helper()
 	tables, _ := o.compiler.Compile(w.Snapshot, w.Local())
@@ -137,7 +137,7 @@ func (o *PolicyOracle) compare(t *testing.T, r *rand.Rand, w oracle.Cluster, con
 			t.Fatal(err)
 		}
 		if got != want {
-			t.Fatal(oracle.Disagreement(w, traffic, o.judge))
+			t.Fatal(oracle.Disagreement(w, traffic, o.evaluate))
 		}
 		if got {
 			allowed++
@@ -154,8 +154,8 @@ func (o *PolicyOracle) compare(t *testing.T, r *rand.Rand, w oracle.Cluster, con
 
 func chanceOf(r *rand.Rand) bool { return r.IntN(2) == 0 }
 
-// judge is an oracle.Evaluator: of a cluster by itself.
-func (o *PolicyOracle) judge(w oracle.Cluster, traffic evaluate.Traffic) (allowed bool, why string, err error) {
+// evaluate is an oracle.Evaluator of a single cluster.
+func (o *PolicyOracle) evaluate(w oracle.Cluster, traffic evaluate.Traffic) (allowed bool, why string, err error) {
 	tables, _ := policy.NewCompiler(oracle.Here).Compile(w.Snapshot, w.Local())
 	if _, err := o.D.Policies.Sync(tables); err != nil {
 		return false, "", err
@@ -176,7 +176,7 @@ func (o *PolicyOracle) judge(w oracle.Cluster, traffic evaluate.Traffic) (allowe
 	return byTables, why, nil
 }
 
-// passage is a packet in one program on its way. from is the device that it came from, if the stack forwards it.
+// passage is a run of one program. from is the ingress device, if the stack forwards the packet.
 type passage struct {
 	program      string
 	device, from string
@@ -185,20 +185,20 @@ type passage struct {
 
 func (p passage) String() string { return p.program + " at " + p.device }
 
-// path gives the programs that a new connection's first packet meets here. byWire says which way what comes from outside goes,
-// where there are two.
+// path returns the programs that a new connection's first packet meets on this node. byWire selects one of two paths
+// of inbound packets.
 func (o *PolicyOracle) path(w oracle.Cluster, t evaluate.Traffic, byWire bool) []passage {
 	return o.pathOf(w, t, firstPacket(t, o.newClientPort()), byWire)
 }
 
-// clientPorts is how many ports clients have, from firstClientPort on.
+// clientPorts is the number of client ports, from firstClientPort on.
 const (
 	firstClientPort = 1025
 	clientPorts     = 60_000
 )
 
-// newClientPort gives the port of a client whose connection nobody has seen. When the ports begin anew, the sessions of those that had them
-// are forgotten: a packet from the midst of one is judged by what is known of who opened it, and not by the packet alone.
+// newClientPort returns a client port without a conntrack entry. Before ports are reused all entries are flushed:
+// otherwise an entry would decide on a packet from the middle of a connection, and not the packet alone.
 func (o *PolicyOracle) newClientPort() uint16 {
 	port := o.connections % clientPorts
 	if port == 0 {
@@ -208,7 +208,7 @@ func (o *PolicyOracle) newClientPort() uint16 {
 	return uint16(firstClientPort + port)
 }
 
-// pathOf is the same for any packet of who opens the connection.
+// pathOf is the same for any packet of the initiator.
 func (o *PolicyOracle) pathOf(w oracle.Cluster, t evaluate.Traffic, p fixtures.Packet, byWire bool) []passage {
 	from, to := deviceOf(t.Source.Address), deviceOf(t.Destination.Address)
 	delivered := passage{bpf.ProgToPod, to, "eth0", p.Macs(gatewayOf(to), fwd.MAC{})}
@@ -231,7 +231,7 @@ func (o *PolicyOracle) pathOf(w oracle.Cluster, t evaluate.Traffic, p fixtures.P
 	return []passage{delivered}
 }
 
-// deviceOf gives the device of the pod here that has an address; empty if none has.
+// deviceOf is the device of the local pod that has an address; empty if there is none.
 func deviceOf(a netip.Addr) string {
 	switch a {
 	case fixtures.PodA.V4, fixtures.PodA.V6:
@@ -249,7 +249,7 @@ func gatewayOf(device string) fwd.MAC {
 	return fixtures.PodA.Gateway
 }
 
-// firstPacket opens a connection.
+// firstPacket is the first packet of a connection.
 func firstPacket(t evaluate.Traffic, sourcePort uint16) fixtures.Packet {
 	p := fixtures.Eth(fwd.MAC{}, fwd.MAC{}).Ip(t.Source.Address, t.Destination.Address)
 	switch t.Protocol {
@@ -267,7 +267,7 @@ func firstPacket(t evaluate.Traffic, sourcePort uint16) fixtures.Packet {
 	return p
 }
 
-// passes tells whether no program of a path drops its packet.
+// passes reports whether no program of a path drops its packet.
 func (o *PolicyOracle) passes(path []passage) (passed bool, err error) {
 	o.Netns.Do(func() {
 		for _, at := range path {
@@ -283,7 +283,7 @@ func (o *PolicyOracle) passes(path []passage) (passed bool, err error) {
 	return passed, err
 }
 
-// expectDrop notes that a connection is to be counted as dropped.
+// expectDrop adds a connection to the expected drop counters.
 func (o *PolicyOracle) expectDrop(w oracle.Cluster, t evaluate.Traffic, path []passage) {
 	v := evaluate.Evaluate(w.Snapshot, t)
 	at, j, reason, closed := path[0], v.Egress, bpf.DropReasonDROP_EGRESS_POLICY, bpf.DropReasonDROP_EGRESS_POLICY_PENDING
@@ -296,7 +296,7 @@ func (o *PolicyOracle) expectDrop(w oracle.Cluster, t evaluate.Traffic, path []p
 	o.drop[at.program+" "+flow.DropReason(reason).String()]++
 }
 
-// checkDrops compares the counters.
+// checkDrops compares the drop counters.
 func (o *PolicyOracle) checkDrops(t *testing.T, w oracle.Cluster) {
 	t.Helper()
 	got := map[string]uint64{}

@@ -15,8 +15,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// While blocks of IPv6 are written that hold the form that IPv4 addresses have in the map, and while they are deleted, no IPv4 address is
-// in them for a moment; nor is an address in a block that excepts it.
+// While IPv6 blocks that contain the IPv4-mapped addresses are written or deleted, no IPv4 address is in them at any
+// moment, nor is an address in a block that excepts it.
 func TestPoliciesBlockOrder(t *testing.T) {
 	strangers := []netip.Addr{fixtures.Addr("203.0.113.9"), fixtures.Addr("10.9.0.1"), fixtures.Addr("2001:db8:1::1")}
 	p := New(&bpf.Maps{}, nil)
@@ -34,7 +34,7 @@ func TestPoliciesBlockOrder(t *testing.T) {
 				break
 			}
 		}
-		for n := range inOrder { // also from the last one to the first, when they are deleted
+		for n := range inOrder { // deleting goes from the last one to the first
 			for _, stranger := range strangers {
 				if block, in := blockOf(inOrder[:n+1], stranger); in && blocks[block] != policy.IdentityUnknown {
 					t.Errorf("%s is in block %s while the map has %v", stranger, block, inOrder[:n+1])
@@ -44,7 +44,7 @@ func TestPoliciesBlockOrder(t *testing.T) {
 	}
 }
 
-// blockOf gives the block that the map has for an address.
+// blockOf is the block that the map has for an address.
 func blockOf(blocks []netip.Prefix, a netip.Addr) (found netip.Prefix, in bool) {
 	address := netip.AddrFrom16(a.As16())
 	for _, b := range blocks {
@@ -57,7 +57,7 @@ func blockOf(blocks []netip.Prefix, a netip.Addr) (found netip.Prefix, in bool) 
 	return found, in
 }
 
-// Of what changes for pods, what isolates or closes comes first, then other rules, and what opens in the end.
+// Changes of pods that isolate or deny come first, then changes of rules, then those that open.
 func TestPoliciesPodSteps(t *testing.T) {
 	type sets = policy.Sets
 	for _, c := range []struct{ now, then, first, second sets }{
@@ -72,7 +72,7 @@ func TestPoliciesPodSteps(t *testing.T) {
 		if c.now == (sets{}) {
 			clear(now)
 		}
-		first, second := maps.Clone(now), maps.Clone(now) // with PodA, which goes in the end
+		first, second := maps.Clone(now), maps.Clone(now) // with PodA, which is deleted last
 		first[fixtures.PodB.V4], second[fixtures.PodB.V4] = c.first, c.second
 		want := []map[netip.Addr]sets{first, second, then}
 		if got := podSteps(now, then); !slices.EqualFunc(got, want, maps.Equal) {
@@ -81,12 +81,12 @@ func TestPoliciesPodSteps(t *testing.T) {
 	}
 }
 
-// While the one pod is isolated instead of the other, and back, never is none of them.
+// While isolation moves from one pod to the other and back, one of them is always isolated.
 func TestPoliciesOneIsIsolated(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	a, b := fixtures.Addr("10.1.1.2"), fixtures.Addr("10.1.1.3")
 	only := func(isolated netip.Addr) *policy.Tables {
-		all := map[netip.Addr]policy.Sets{a: {Egress: setDB}, b: {Egress: setDB}} // both stay in the map
+		all := map[netip.Addr]policy.Sets{a: {Egress: setDB}, b: {Egress: setDB}} // the map keeps both
 		all[isolated] = policy.Sets{Ingress: setWeb, Egress: setDB}
 		return &policy.Tables{Pods: all}
 	}
@@ -117,9 +117,9 @@ func TestPoliciesOneIsIsolated(t *testing.T) {
 		if n%2 == 0 {
 			opened, isolated = a, b
 		}
-		// Within one Sync the first stays open from here on, so both were open at once if the second still is.
+		// Within one Sync the first stays open from here on: if the second still is, both were open at once.
 		if open(opened) && open(isolated) && syncs.Load() == n {
-			t.Errorf("change %d: none of both is isolated", n)
+			t.Errorf("change %d: neither is isolated", n)
 			return
 		}
 	}

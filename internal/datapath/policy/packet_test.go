@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Who may open what to a pod: by who asks, protocol and port; the first entry about somebody is the whole answer.
+// Ingress rules allow by identity, protocol and port. The first entry for an identity decides.
 func TestPolicyIngress(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -25,7 +25,7 @@ func TestPolicyIngress(t *testing.T) {
 		p.Denies(t, "another port", from(fixtures.PodB, 81), harness.NoIngress)
 		p.Denies(t, "another protocol", udp(fixtures.PodB, 80), harness.NoIngress)
 		p.Denies(t, "another pod", from(fixtures.PodC, 80), harness.NoIngress)
-		p.Denies(t, "the world", from(fixtures.External, 80), harness.NoIngress)
+		p.Denies(t, "an external client", from(fixtures.External, 80), harness.NoIngress)
 		p.Denies(t, "another node", from(fixtures.NodeB, 80), harness.NoIngress)
 
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsRange, harness.IdWorld: harness.PortsUDP})
@@ -40,28 +40,28 @@ func TestPolicyIngress(t *testing.T) {
 		p.Denies(t, "another protocol from there", from(fixtures.External, 9), harness.NoIngress)
 
 		p.Ingress(t, map[policy.Identity]policy.Ports{policy.IdentityPod: harness.PortsEvery, harness.IdB: 0})
-		p.Denies(t, "nothing for this one, before what all pods may", from(fixtures.PodB, 80), harness.NoIngress)
+		p.Denies(t, "nothing for this one, before the entry of all pods", from(fixtures.PodB, 80), harness.NoIngress)
 		p.Denies(t, "not a pod", from(fixtures.External, 80), harness.NoIngress)
 		p.Ingress(t, map[policy.Identity]policy.Ports{policy.IdentityUnknown: harness.PortsEvery})
-		p.Allows(t, "everybody", from(fixtures.External, 80))
-		p.Allows(t, "everybody who is a pod", from(fixtures.PodB, 80))
-		p.Allows(t, "everybody whom nobody knows", from(fixtures.NodeB, 80))
+		p.Allows(t, "all", from(fixtures.External, 80))
+		p.Allows(t, "all, a pod", from(fixtures.PodB, 80))
+		p.Allows(t, "all, an unknown identity", from(fixtures.NodeB, 80))
 	})
 }
 
-// Whom a pod may open something to, wherever that is.
+// Egress rules allow by identity, protocol and port, wherever the peer is.
 func TestPolicyEgress(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
-		to := func(whom fixtures.Member, port uint16) harness.Run {
-			return harness.PodSends(harness.SegmentOf(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: whom, Port: port}.At(family), fixtures.TcpSYN))
+		to := func(peer fixtures.Member, port uint16) harness.Run {
+			return harness.PodSends(harness.SegmentOf(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: peer, Port: port}.At(family), fixtures.TcpSYN))
 		}
 		p.Egress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80, harness.IdA2: harness.PortsTCP80, harness.IdWorld: harness.PortsEvery})
-		for name, whom := range map[string]fixtures.Member{"a pod of another node": fixtures.PodB, "a pod behind a tunnel": fixtures.PodT, "a pod here": fixtures.PodA2} {
-			p.Allows(t, name, to(whom, 80))
-			p.Denies(t, name+", another port", to(whom, 443), harness.NoEgress)
+		for name, peer := range map[string]fixtures.Member{"a pod of another node": fixtures.PodB, "a pod behind a tunnel": fixtures.PodT, "a local pod": fixtures.PodA2} {
+			p.Allows(t, name, to(peer, 80))
+			p.Denies(t, name+", another port", to(peer, 443), harness.NoEgress)
 		}
-		p.Allows(t, "the world", to(fixtures.External, 443))
+		p.Allows(t, "an external client", to(fixtures.External, 443))
 		p.Denies(t, "a pod without an entry", to(fixtures.PodC, 80), harness.NoEgress)
 		p.Denies(t, "another node", to(fixtures.NodeB, 80), harness.NoEgress)
 		p.Denies(t, "an address that no pod has", to(fixtures.NoPod, 80), harness.NoEgress)
@@ -70,23 +70,23 @@ func TestPolicyEgress(t *testing.T) {
 	})
 }
 
-// A pod of which it is not known what governs it reaches nobody and is reached by nobody but its own node.
+// A pod whose policies are unknown is connected to its own node only.
 func TestPolicyClosed(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		p := harness.NewPolicy(t, config.Datapath{EBPFRouting: routing})
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: policy.DenyAll, Egress: policy.DenyAll}, nil)
 		harness.Each(func(name string, family int, transport func(fixtures.Packet) fixtures.Packet) {
-			to := func(whom fixtures.Member) harness.Run {
-				return harness.PodSends(transport(fixtures.FromPod().Ip(fixtures.PodA.Addr(family), whom.Addr(family))))
+			to := func(peer fixtures.Member) harness.Run {
+				return harness.PodSends(transport(fixtures.FromPod().Ip(fixtures.PodA.Addr(family), peer.Addr(family))))
 			}
 			from := func(who fixtures.Member) harness.Run {
 				return harness.StackDelivers(transport(fixtures.ToPod().Ip(who.Addr(family), fixtures.PodA.Addr(family))))
 			}
-			for whom, m := range map[string]fixtures.Member{"a pod here": fixtures.PodA2, "a pod elsewhere": fixtures.PodB, "the world": fixtures.External, "another node": fixtures.NodeB} {
-				p.Denies(t, name+" to "+whom, to(m), harness.OutClosed)
-				p.Denies(t, name+" from "+whom, forwarded(from(m)), harness.InClosed)
+			for peer, m := range map[string]fixtures.Member{"a local pod": fixtures.PodA2, "a remote pod": fixtures.PodB, "an external client": fixtures.External, "another node": fixtures.NodeB} {
+				p.Denies(t, name+" to "+peer, to(m), harness.OutClosed)
+				p.Denies(t, name+" from "+peer, forwarded(from(m)), harness.InClosed)
 			}
-			p.Denies(t, name+" from who only says to be its node", forwarded(from(fixtures.NodeA)), harness.InClosed)
+			p.Denies(t, name+" from a forged node address", forwarded(from(fixtures.NodeA)), harness.InClosed)
 			p.Allows(t, name+" to its node", to(fixtures.NodeA))
 			itself := from(fixtures.NodeB)
 			itself.Ingress = itself.Device
@@ -99,12 +99,12 @@ func TestPolicyClosed(t *testing.T) {
 	}
 }
 
-// Table judge what goes through a tunnel as what comes from the wire.
+// Policies apply to packets through a tunnel as to packets on the wire.
 func TestPolicyTunnel(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		p.Egress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 		p.Allows(t, "out", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodT, Port: 80}.At(family), fixtures.TcpSYN)))
-		p.Denies(t, "out, forbidden", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodT6, Port: 80}.At(family), fixtures.TcpSYN)), harness.NoEgress)
+		p.Denies(t, "out, denied", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodT6, Port: 80}.At(family), fixtures.TcpSYN)), harness.NoEgress)
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// changed gives Peers that are these pods, made of those before.
+// changed returns these pods as Peers, derived from those before.
 func changed(before *policy.Peers, pods map[netip.Addr]policy.Identity) *policy.Peers {
 	changes := maps.Clone(pods)
 	for a := range before.All() {
@@ -21,8 +21,8 @@ func changed(before *policy.Peers, pods map[netip.Addr]policy.Identity) *policy.
 	return before.With(changes)
 }
 
-// Wherever addresses go between pods, this node and ipBlocks of one address, the kernel has what the tables have, also for an agent that begins
-// with what another has left; and tables that were put into force are not changed.
+// However addresses move between pods, this node and single-address ipBlocks, the map has the entries of the tables,
+// also after a restart. Sync does not change the tables.
 func TestPeersComeAndGo(t *testing.T) {
 	for seed := range uint64(5) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -35,7 +35,7 @@ func TestPeersComeAndGo(t *testing.T) {
 				a := netip.AddrFrom4([4]byte{10, 1, n % 2, n})
 				into := []map[netip.Addr]policy.Identity{pods, pods, pods, own, singles, {}}[random.IntN(6)]
 				into[a] = policy.IdentityPod | policy.Identity(1+n/20)
-				if step%3 == 0 && n%8 != 0 && before != nil { // most of it stays
+				if step%3 == 0 && n%8 != 0 && before != nil { // most of it is unchanged
 					if identity, was := before.Get(a); was {
 						delete(into, a)
 						pods[a] = identity
@@ -55,7 +55,7 @@ func TestPeersComeAndGo(t *testing.T) {
 			}
 			holdsTables(t, d.Policies, want)
 			if before != nil && !maps.Equal(copied, maps.Collect(before.All())) {
-				t.Fatalf("seed %d, step %d: tables that were put into force have changed", seed, step)
+				t.Fatalf("seed %d, step %d: applied tables have changed", seed, step)
 			}
 			before, copied = want.Peers, maps.Collect(want.Peers.All())
 			if changed, err := d.Policies.Sync(want); err != nil || changed != 0 {
@@ -68,7 +68,7 @@ func TestPeersComeAndGo(t *testing.T) {
 	}
 }
 
-// Where not all pods have room, what is remembered of the map is what the map holds, so that a later Sync puts right what was left out.
+// When the map is full, the remembered content is that of the map, so that a later Sync writes what is missing.
 func TestPeersThatHaveNoRoom(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	d := openTable(t, config.Datapath{Sizes: config.Sizes{Identities: 30}})
@@ -106,7 +106,8 @@ func TestPeersThatHaveNoRoom(t *testing.T) {
 	}
 }
 
-// An address that a block excepts is in the map as nobody. When it becomes a pod's it needs no room, and when that is gone nothing of it is left.
+// An address that a block excepts has the unknown identity in the map. A pod that gets the address reuses the entry,
+// and deleting the pod removes it.
 func TestNobodyBecomesAPod(t *testing.T) {
 	d := openTable(t, config.Datapath{Sizes: config.Sizes{Identities: 2}})
 	a, b, c := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("10.1.0.3")
@@ -131,14 +132,14 @@ func TestNobodyBecomesAPod(t *testing.T) {
 		sync(&policy.Tables{}, false)
 		holdsTables(t, d.Policies, &policy.Tables{})
 	}
-	// Also one that was never written comes and goes, to this node or to nobody.
+	// Also an address that was never written, to this node or to the unknown identity.
 	sync(&policy.Tables{Singles: map[netip.Addr]policy.Identity{a: policy.IdentityUnknown, b: policy.IdentityUnknown}}, false)
 	sync(&policy.Tables{Peers: (*policy.Peers)(nil).With(map[netip.Addr]policy.Identity{a: pod}), Identities: map[netip.Addr]policy.Identity{b: policy.IdentityNode}}, false)
 	sync(&policy.Tables{Identities: map[netip.Addr]policy.Identity{a: policy.IdentityNode}}, false)
 	want := &policy.Tables{Singles: map[netip.Addr]policy.Identity{a: policy.IdentityUnknown}}
 	sync(want, false)
 	holdsTables(t, d.Policies, want)
-	// A Sync that has moved it and written nothing yet.
+	// A Sync that has moved it and not written yet.
 	d.Policies.divide(&policy.Tables{Peers: (*policy.Peers)(nil).With(map[netip.Addr]policy.Identity{a: pod})})
 	if identity, known := d.Policies.known(a); identity != policy.IdentityUnknown || !known || !d.Policies.peers.unknown[a] {
 		t.Errorf("%s has identity %d, known %t", a, identity, known)

@@ -14,9 +14,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// unasked runs a packet that is allowed, and then another one of the same session, which is gone from the table meanwhile: it comes back
-// with the other one unless that has a permit. Permits end with the time, the sooner the slower the machine, so some are tried.
-func unasked(p *harness.Policy, t *testing.T, first, then harness.Run, tries int) bool {
+// cached reports whether a verdict cache covers the second packet of a connection: it is allowed without recreating
+// the conntrack entry, which is deleted in between. Verdict caches expire, so it tries several times.
+func cached(p *harness.Policy, t *testing.T, first, then harness.Run, tries int) bool {
 	t.Helper()
 	for range tries {
 		p.Forget(t)
@@ -30,8 +30,8 @@ func unasked(p *harness.Policy, t *testing.T, first, then harness.Run, tries int
 	return false
 }
 
-// What follows a SYN or a FIN of a known session in the same direction is not asked about, as what follows data; these themselves always are,
-// and so is what follows a RST, which may be of no session.
+// A verdict cache covers what follows a SYN, a FIN or data in the same direction. SYN, FIN and RST themselves are
+// always evaluated, and so is what follows a RST, which may be of no connection.
 func TestPermitFollows(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.Pinned(t, p.Harness)
@@ -66,22 +66,22 @@ func TestPermitFollows(t *testing.T) {
 			if c.want {
 				tries = 20
 			}
-			if got := unasked(p, t, c.first, c.then, tries); got != c.want {
-				t.Errorf("%s: without a question %t, expected %t", c.name, got, c.want)
+			if got := cached(p, t, c.first, c.then, tries); got != c.want {
+				t.Errorf("%s: cached %t, expected %t", c.name, got, c.want)
 			}
 		}
 
-		// No rule is forgotten for a permit: what changes is asked about at once.
+		// A verdict cache overrides no rule: changes apply at once.
 		p.Forget(t)
 		p.Allows(t, "SYN", there(fixtures.TcpSYN))
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsEvery})
-		p.Denies(t, "ACK, forbidden", there(fixtures.TcpACK), harness.NoIngress)
+		p.Denies(t, "ACK, denied", there(fixtures.TcpACK), harness.NoIngress)
 		p.Forget(t)
 	})
 }
 
-// What a permit has let pass is added to its own session, also when one of others takes its place: of the same addresses, or with the
-// same ports.
+// The counts of a verdict cache are added to its own entry, also when another connection with the same addresses or
+// ports replaces it.
 func TestPermitCounts(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.Pinned(t, p.Harness)
@@ -130,20 +130,20 @@ func TestPermitCounts(t *testing.T) {
 	})
 }
 
-// Who is behind an address is remembered, and no longer than the tables say it: what is added counts at once, as what is gone.
+// Identities are cached only as long as the tables have them: additions and deletions apply at once.
 func TestPolicyRemembersIdentities(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.Pinned(t, p.Harness)
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		port := uint16(40000)
 		syn := func() harness.Run {
-			port++ // a session of its own
+			port++ // a new connection
 			return harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), harness.End{Member: fixtures.PodC, Port: port}.At(family), harness.End{Member: fixtures.PodA, Port: 80}.At(family), fixtures.TcpSYN))
 		}
 		block := fixtures.Prefix(map[int]string{4: "10.1.3.0/24", 6: "fd00:1:3::/64"}[family])
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80, harness.IdWorld: harness.PortsTCP80})
-		p.Denies(t, "nobody", syn(), harness.NoIngress)
-		p.Denies(t, "nobody, again", syn(), harness.NoIngress)
+		p.Denies(t, "unknown identity", syn(), harness.NoIngress)
+		p.Denies(t, "unknown identity, again", syn(), harness.NoIngress)
 		p.Tables.Identities[fixtures.PodC.Addr(family)] = harness.IdB
 		p.Sync(t)
 		p.Allows(t, "a pod", syn())
@@ -158,22 +158,22 @@ func TestPolicyRemembersIdentities(t *testing.T) {
 		p.Allows(t, "of a block", syn())
 		delete(p.Tables.Blocks, block)
 		p.Sync(t)
-		p.Denies(t, "nobody any more", syn(), harness.NoIngress)
+		p.Denies(t, "unknown identity afterwards", syn(), harness.NoIngress)
 
-		// What the agent has not told of is not asked about.
+		// Without a new generation number the map is not read.
 		key := bpf.AddressOf(fixtures.PodC.Addr(family))
 		if err := p.D.Objects.Maps.Identities.Put(key, uint32(harness.IdB)); err != nil {
 			t.Fatal(err)
 		}
-		p.Denies(t, "whom the CPU remembers", syn(), harness.NoIngress)
+		p.Denies(t, "cached identity", syn(), harness.NoIngress)
 		if err := p.D.Objects.Generation.AdvanceIdentities(); err != nil {
 			t.Fatal(err)
 		}
-		p.Allows(t, "whom it has to ask for", syn())
+		p.Allows(t, "looked up identity", syn())
 		if err := p.D.Objects.Maps.Identities.Delete(key); err != nil {
 			t.Fatal(err)
 		}
-		// Without a number nobody is remembered.
+		// With generation 0 identities are not cached.
 		now := testmaps.GenerationNow(t, p.D.Objects, table.GenerationIdentities)
 		if err := p.D.Objects.Maps.Generation.Put(table.GenerationIdentities, uint32(0)); err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Later fragments go the way of the first; without it, only rules without ports can tell.
+// Later fragments follow the first; without it, only rules without ports match.
 func TestPolicyFragments(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -33,11 +33,11 @@ func TestPolicyFragments(t *testing.T) {
 		p.Denies(t, "an unknown piece of a port that is allowed", harness.WireBrings(last), harness.NoPiece)
 		p.Allows(t, "the first piece of a port that is allowed", harness.WireBrings(first))
 		p.Allows(t, "the last piece of that", harness.WireBrings(last))
-		p.Allows(t, "an answer in pieces", harness.PodSends(harness.Datagram(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 53}.At(family), harness.End{Member: fixtures.PodB, Port: 40000}.At(family)).Payload("sixteen bytes at least, and more").Fragment(0, true)))
+		p.Allows(t, "a reply in pieces", harness.PodSends(harness.Datagram(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 53}.At(family), harness.End{Member: fixtures.PodB, Port: 40000}.At(family)).Payload("sixteen bytes at least, and more").Fragment(0, true)))
 	})
 }
 
-// ICMP errors belong to what they quote; without that they are like any protocol without ports.
+// ICMP errors belong to the connection that they quote; otherwise they are evaluated as a protocol without ports.
 func TestPolicyErrors(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	hop := fixtures.Member{V4: fixtures.Addr("172.30.0.77"), V6: fixtures.Addr("fd00:172:30::77")}
@@ -59,20 +59,20 @@ func TestPolicyErrors(t *testing.T) {
 		p.Allows(t, "of a router", harness.WireBrings(about(fixtures.FromWire(), hop.Addr(family), sent)))
 		mine := about(fixtures.FromWire(), hop.Addr(family), harness.Datagram(none, harness.End{Member: fixtures.PodC, Port: 40000}.At(family), other))
 		mine.Dst = fixtures.PodA.Addr(family)
-		p.Denies(t, "about somebody else's packet", harness.WireBrings(mine), harness.NoIngress)
-		p.Allows(t, "an answer", harness.WireBrings(harness.Datagram(fixtures.FromWire(), other, asked)))
-		p.Allows(t, "about the answer", harness.PodSends(about(fixtures.FromPod(), fixtures.PodA.Addr(family), harness.Datagram(none, other, asked))))
-		p.Denies(t, "about what nobody has sent", harness.PodSends(about(fixtures.FromPod(), fixtures.PodA.Addr(family), harness.Datagram(none, harness.End{Member: fixtures.PodC, Port: 53}.At(family), asked))), harness.NoEgress)
+		p.Denies(t, "about another pod's packet", harness.WireBrings(mine), harness.NoIngress)
+		p.Allows(t, "a reply", harness.WireBrings(harness.Datagram(fixtures.FromWire(), other, asked)))
+		p.Allows(t, "about the reply", harness.PodSends(about(fixtures.FromPod(), fixtures.PodA.Addr(family), harness.Datagram(none, other, asked))))
+		p.Denies(t, "about an unknown packet", harness.PodSends(about(fixtures.FromPod(), fixtures.PodA.Addr(family), harness.Datagram(none, harness.End{Member: fixtures.PodC, Port: 53}.At(family), asked))), harness.NoEgress)
 
-		// A pod here does not speak for routers.
+		// A local pod does not send errors for routers.
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsOf53})
-		p.Allows(t, "an answer's question", harness.WireBrings(harness.Datagram(fixtures.FromWire(), other, harness.End{Member: fixtures.PodA, Port: 53}.At(family))))
+		p.Allows(t, "its request", harness.WireBrings(harness.Datagram(fixtures.FromWire(), other, harness.End{Member: fixtures.PodA, Port: 53}.At(family))))
 		lie := about(fixtures.FromPod(), fixtures.PodA2.Addr(family), harness.Datagram(none, harness.End{Member: fixtures.PodA, Port: 53}.At(family), other))
 		p.Denies(t, "of a pod that has not got it", harness.Pod2Sends(lie), uint32(bpf.DropReasonDROP_FORGED_ERROR))
 	})
 }
 
-// Protocols without ports are allowed where every protocol is; SCTP has ports where TCP has them.
+// Protocols without ports are allowed where every protocol is; SCTP has its ports where TCP has them.
 func TestPolicyProtocols(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -95,7 +95,7 @@ func TestPolicyProtocols(t *testing.T) {
 		p.Denies(t, "SCTP to another port", init(81), harness.NoIngress)
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery}))
 		p.Allows(t, "another protocol, allowed", gre)
-		p.Allows(t, "its answer", back)
+		p.Allows(t, "its reply", back)
 		p.Allows(t, "echo, allowed", ping)
 		p.Allows(t, "its reply", harness.PodSends(harness.EchoOf(fixtures.FromPod(), fixtures.PodA.Addr(family), fixtures.PodB.Addr(family), 9, true)))
 	})

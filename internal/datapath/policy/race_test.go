@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// A pod that is added is closed at once, also while tables are written, and by these.
+// A new pod is isolated at once, also while a Sync runs, which keeps it isolated.
 func TestCloseDoesNotWaitForSync(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	pod, added, other := fixtures.Addr("10.1.1.2"), fixtures.Addr("10.1.1.3"), fixtures.Addr("10.1.1.4")
@@ -61,11 +61,11 @@ func TestCloseDoesNotWaitForSync(t *testing.T) {
 	}
 }
 
-// What refers to something is written after it and deleted before it.
+// An entry that refers to another one is written after it and deleted before it.
 func TestPoliciesOrder(t *testing.T) {
 	d := openTable(t, config.Datapath{})
-	// A reader that follows all references finds none that leads to nothing, however often tables come and go. None of them comes
-	// twice: a pod whose set is the same as before has had it all the time, however long the reader was not scheduled.
+	// A reader that follows all references finds every entry, however often tables change. No set number is used
+	// twice: if a pod has the same set as before, it had it all the time, however long the reader was not scheduled.
 	pod := fixtures.Addr("10.1.1.2")
 	peer := fixtures.Addr("10.1.2.2")
 	tables := func(n uint32) *policy.Tables {
@@ -96,7 +96,7 @@ func TestPoliciesOrder(t *testing.T) {
 		var before, after bpf.PolicyPod
 		var identity, ports, by uint32
 		if err := d.Objects.Maps.PolicyPods.Lookup(bpf.AddressOf(pod), &before); err != nil {
-			t.Errorf("the pod is not policed for a moment: %v", err)
+			t.Errorf("the pod is not in the map for a moment: %v", err)
 			return
 		}
 		err := d.Objects.Maps.Identities.Lookup(bpf.AddressOf(peer), &identity)
@@ -109,9 +109,9 @@ func TestPoliciesOrder(t *testing.T) {
 			key := policyPortKeyOf(policy.PortPrefix{Ports: policy.Ports(ports), Bits: 24, Protocol: uint8(cluster.TCP), Port: 80})
 			err = d.Objects.Maps.PolicyPorts.Lookup(key, &by)
 		}
-		// A reader that was overtaken may well miss what is deleted by then; the pod shows whether it was.
+		// A reader that was overtaken may miss deleted entries; the pod's entry shows whether it was.
 		if e := d.Objects.Maps.PolicyPods.Lookup(bpf.AddressOf(pod), &after); err != nil && e == nil && before == after {
-			t.Errorf("set %d leads to nothing: %v", before.Ingress, err)
+			t.Errorf("set %d has no entries: %v", before.Ingress, err)
 			return
 		}
 	}

@@ -10,19 +10,19 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Who has opened a translated connection is known also where nobody saw its session begin: replies need no rule of their own, and a pod that may not
-// open it any more gets none, whatever its rules say of packets that others send it.
+// The initiator of a translated connection is known from its NAT entry, even if its start was not seen. Replies need
+// no rule, and a pod that may not initiate it any more gets none, whatever its ingress rules allow.
 func TestPolicyRepliesOfTranslated(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{Services: true})
 	fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
 		pod, frontend, backend := harness.End{Member: fixtures.PodA, Port: 40100}.At(family), harness.FrontendOfPods.At(family), harness.End{Member: fixtures.PodB, Port: 8080}.At(family)
-		asks, back := transport(fixtures.FromPod(), pod, frontend), transport(fixtures.FromWire(), backend, pod)
+		request, back := transport(fixtures.FromPod(), pod, frontend), transport(fixtures.FromWire(), backend, pod)
 		if protocol == fixtures.ProtoTCP {
-			asks = asks.Segment(fixtures.TcpSYN, 1, 1)
+			request = request.Segment(fixtures.TcpSYN, 1, 1)
 		}
 		p.Serve(t, frontend, 0, backend)
 		p.Govern(t, fixtures.PodA, policy.Sets{}, nil)
-		p.Allows(t, name+" before there are policies", harness.PodSends(asks))
+		p.Allows(t, name+" before there are policies", harness.PodSends(request))
 
 		p.Ingress(t, map[policy.Identity]policy.Ports{})
 		p.Forget(t)
@@ -40,7 +40,8 @@ func TestPolicyRepliesOfTranslated(t *testing.T) {
 	})
 }
 
-// A pod that may not open a connection does not keep it by saying, or not saying, who has opened it: a server of this node says that it has accepted it.
+// A pod that may not initiate a connection does not keep it by claiming, or not claiming, to be the initiator: a
+// server of this node claims that it has accepted it.
 func TestPolicySocketProofOfServer(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -57,18 +58,19 @@ func TestPolicySocketProofOfServer(t *testing.T) {
 		p.Forget(t)
 		p.Allows(t, "of a server that the client may ask", back)
 		if all := p.Entries(t); len(all) != 1 || all[0].Source != client {
-			t.Errorf("sessions %+v: expected one that %s has opened", all, client)
+			t.Errorf("entries %+v: expected one that %s initiated", all, client)
 		}
 	})
 }
 
-// A server that policies isolate in both directions opens nothing by what it sends on a connection that it has accepted: both have to allow it, whenever they change.
+// A server that is isolated in both directions initiates nothing with packets on an accepted connection: both
+// directions must allow it, also after changes.
 func TestPolicySocketProofOfIsolatedServer(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	allows := func(set policy.Set) map[policy.Peer]policy.Ports {
 		return harness.InSet(set, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery})
 	}
-	nobody := map[policy.Peer]policy.Ports{}
+	nothing := map[policy.Peer]policy.Ports{}
 	both := policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		server, client := harness.End{Member: fixtures.PodA, Port: 8080}.At(family), harness.End{Member: fixtures.PodB, Port: 40001}.At(family)
@@ -84,12 +86,13 @@ func TestPolicySocketProofOfIsolatedServer(t *testing.T) {
 		for what, in := range map[string]harness.Run{"of": back, "to": from} {
 			p.Govern(t, fixtures.PodA, policy.Sets{Egress: harness.RulesOf2}, allows(harness.RulesOf2))
 			p.Forget(t)
-			p.Allows(t, "of a server that everybody may reach", back)
+			p.Allows(t, "of a server without ingress isolation", back)
 			p.Govern(t, fixtures.PodA, both, allows(harness.RulesOf2))
 			p.Denies(t, what+" one that may not be reached any more", in, harness.NoIngress)
 		}
 
-		// What a socket says makes no answers of what the server may not send any more, until its client goes on.
+		// A socket does not make replies of packets that the server may not send any more, until its client
+		// continues.
 		p.Govern(t, fixtures.PodA, both, allows(harness.Rules))
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, nil)
 		p.Tables.Policies[policy.Peer{Set: harness.RulesOf2, Identity: harness.IdB}] = harness.PortsEvery
@@ -100,13 +103,14 @@ func TestPolicySocketProofOfIsolatedServer(t *testing.T) {
 		p.Denies(t, "of one that may not open it any more", back, harness.NoEgress)
 		p.Allows(t, "to it, of its client", from)
 		p.Allows(t, "of it, to its client", back)
-		p.Govern(t, fixtures.PodA, both, nobody)
+		p.Govern(t, fixtures.PodA, both, nothing)
 		p.Denies(t, "of one that neither allows", back, harness.NoEgress)
 		p.Govern(t, fixtures.PodA, policy.Sets{}, nil)
 	})
 }
 
-// A segment that a server sends to the world makes a NAT entry where there is none, as if the server had opened the connection. Its socket says that it has not.
+// A segment that a server sends to an external client creates a missing NAT entry, as if the server were the
+// initiator. The server's socket says that it is not.
 func TestPolicySocketProofOfTranslatedServer(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{Services: true})
 	allowed := map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsEvery}
@@ -139,7 +143,7 @@ func TestPolicySocketProofOfTranslatedServer(t *testing.T) {
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, map[policy.Peer]policy.Ports{})
 		p.Denies(t, "to one that may not be reached any more", from, harness.NoIngress)
 
-		// The entry goes on to say that the pod has opened it: a socket that listens is no way around rules for egress.
+		// The entry still says that the pod is the initiator: a listening socket does not bypass egress rules.
 		p.Govern(t, fixtures.PodA, policy.Sets{Egress: harness.Rules}, map[policy.Peer]policy.Ports{})
 		p.Forget(t)
 		p.Denies(t, "to a pod that may not open it", from, harness.NoEgress)

@@ -16,13 +16,13 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// tables are the maps of policies with the tables that keep them.
+// tables are the policy maps with their table.
 type tables struct {
 	*load.Objects
 	Policies *Table
 }
 
-// openTable opens the maps of policies.
+// openTable opens the policy maps.
 func openTable(tb testing.TB, cfg config.Datapath) *tables {
 	tb.Helper()
 	cfg.Policy = true
@@ -30,7 +30,7 @@ func openTable(tb testing.TB, cfg config.Datapath) *tables {
 	return &tables{o, New(&o.Maps, o.Generation)}
 }
 
-// restart opens what a killed agent left: one that closed nothing.
+// restart opens the maps of a killed agent, which has closed nothing.
 func restart(tb testing.TB, d *tables, cfg config.Datapath) *tables {
 	tb.Helper()
 	if err := d.Commit(); err != nil {
@@ -40,7 +40,6 @@ func restart(tb testing.TB, d *tables, cfg config.Datapath) *tables {
 	return openTable(tb, cfg)
 }
 
-// Numbers of the tables below.
 const (
 	setWeb    = policy.Set(101)
 	setDB     = policy.Set(102)
@@ -52,7 +51,8 @@ const (
 	policyWeb = policy.Policy(41)
 )
 
-// someTables have an entry of every kind: PodA takes connections of clients at port 80, and of the office at any; PodA2 sends to nobody.
+// someTables have an entry of every kind: clients may connect to PodA at port 80, and the office at any port; PodA2
+// may send nothing.
 func someTables() *policy.Tables {
 	return &policy.Tables{
 		Pods: map[netip.Addr]policy.Sets{
@@ -84,7 +84,7 @@ var compareTables = cmp.Options{
 	cmpopts.IgnoreFields(policy.Tables{}, "Names", "Selected"),
 }
 
-// cloneTables gives tables that can be changed.
+// cloneTables returns a copy that can be changed.
 func cloneTables(t *policy.Tables) *policy.Tables {
 	return &policy.Tables{
 		Pods: cloned(t.Pods), Identities: cloned(t.Identities), Singles: cloned(t.Singles), Blocks: cloned(t.Blocks),
@@ -92,14 +92,14 @@ func cloneTables(t *policy.Tables) *policy.Tables {
 	}
 }
 
-// cloned is maps.Clone, except that the clone of no map is an empty one.
+// cloned is maps.Clone, but never nil.
 func cloned[K comparable, V any](m map[K]V) map[K]V {
 	clone := make(map[K]V, len(m))
 	maps.Copy(clone, m)
 	return clone
 }
 
-// holdsTables fails the test unless the kernel has exactly these tables.
+// holdsTables fails the test unless the maps have exactly these tables.
 func holdsTables(tb testing.TB, p *Table, want *policy.Tables) {
 	tb.Helper()
 	got, err := p.All()
@@ -115,10 +115,10 @@ func holdsTables(tb testing.TB, p *Table, want *policy.Tables) {
 	}
 }
 
-// syncs puts tables into force and fails the test unless so many entries are touched.
+// syncs applies tables and fails the test unless it changes so many entries.
 func syncs(tb testing.TB, p *Table, t *policy.Tables, want int) {
 	tb.Helper()
 	if changed, err := p.Sync(t); err != nil || changed != want {
-		tb.Errorf("%d entries are touched, expected %d: %v", changed, want, err)
+		tb.Errorf("%d entries were changed, expected %d: %v", changed, want, err)
 	}
 }

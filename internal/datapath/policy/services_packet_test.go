@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// Table know a Service's backend, wherever it is, and its answers need no rule.
+// Policies apply to a Service's backend, local or remote, and its replies need no rule.
 func TestPolicyBehindService(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{Services: true})
 	fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
@@ -32,52 +32,52 @@ func TestPolicyBehindService(t *testing.T) {
 		onlyTo := func(id policy.Identity) {
 			p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{id: harness.PortsOf8080}))
 		}
-		asks, goesOn := harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.PodSends(transport(fixtures.FromPod(), pod, frontend))
+		request, goesOn := harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.PodSends(transport(fixtures.FromPod(), pod, frontend))
 
 		backend := harness.End{Member: fixtures.PodB, Port: 8080}.At(family)
 		p.Serve(t, frontend, 0, backend)
-		answer := harness.WireBrings(transport(fixtures.FromWire(), backend, pod))
+		reply := harness.WireBrings(transport(fixtures.FromWire(), backend, pod))
 		onlyTo(harness.IdA2)
-		p.Denies(t, name+" to a backend elsewhere", asks, harness.NoEgress)
+		p.Denies(t, name+" to a remote backend", request, harness.NoEgress)
 		onlyTo(harness.IdB)
-		p.Allows(t, name+" to a backend elsewhere, allowed", asks)
+		p.Allows(t, name+" to a remote backend, allowed", request)
 		for range 3 {
-			p.Allows(t, name+": its answer", answer)
+			p.Allows(t, name+": its reply", reply)
 			p.Allows(t, name+" goes on", goesOn)
 		}
 		onlyTo(harness.IdA2)
-		p.Denies(t, name+" to a backend elsewhere, revoked", goesOn, harness.NoEgress)
-		p.Denies(t, name+": its answer, revoked", answer, harness.NoEgress)
+		p.Denies(t, name+" to a remote backend, revoked", goesOn, harness.NoEgress)
+		p.Denies(t, name+": its reply, revoked", reply, harness.NoEgress)
 
-		// The backend is here, and has something to say as well.
+		// The backend is local and isolated, too.
 		pod = harness.End{Member: fixtures.PodA, Port: 40002}.At(family)
-		asks, goesOn = harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.PodSends(transport(fixtures.FromPod(), pod, frontend))
+		request, goesOn = harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.PodSends(transport(fixtures.FromPod(), pod, frontend))
 		backend = harness.End{Member: fixtures.PodA2, Port: 8080}.At(family)
 		p.Serve(t, frontend, 0, backend)
-		answer = harness.Pod2Sends(transport(fixtures.FromPod(), backend, pod))
+		reply = harness.Pod2Sends(transport(fixtures.FromPod(), backend, pod))
 		p.Govern(t, fixtures.PodA2, policy.Sets{Ingress: harness.RulesHere}, harness.InSet(harness.RulesHere, map[policy.Identity]policy.Ports{harness.IdA: 0}))
-		p.Denies(t, name+" to a backend here", asks, harness.NoIngress)
+		p.Denies(t, name+" to a local backend", request, harness.NoIngress)
 		p.Govern(t, fixtures.PodA2, policy.Sets{Ingress: harness.RulesHere, Egress: harness.RulesHere}, harness.InSet(harness.RulesHere, map[policy.Identity]policy.Ports{harness.IdA: harness.PortsOf8080}))
-		p.Allows(t, name+" to a backend here, allowed", asks)
+		p.Allows(t, name+" to a local backend, allowed", request)
 		for range 3 {
-			p.Allows(t, name+": its answer here", answer)
+			p.Allows(t, name+": its reply here", reply)
 			p.Allows(t, name+" goes on here", goesOn)
 		}
 		delete(p.Tables.Pods, fixtures.PodA2.V4)
 		delete(p.Tables.Pods, fixtures.PodA2.V6)
 
-		// The pod itself, and its own node.
+		// The backend is the pod itself, then its own node.
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: policy.DenyAll, Egress: policy.DenyAll}, nil)
 		backend = harness.End{Member: fixtures.PodA, Port: 8080}.At(family)
 		p.Serve(t, frontend, 0, backend)
 		pod = harness.End{Member: fixtures.PodA, Port: 40003}.At(family)
 		p.Allows(t, name+" to itself", harness.PodSends(first(fixtures.FromPod(), pod, frontend)))
-		var seen bpf.NatEntry // by whom the pod thinks it is asked
+		var seen bpf.NatEntry // has the client address that the pod sees
 		if err := p.D.Objects.Maps.NatPending.Lookup(fixtures.TupleOf(pod, frontend, protocol), &seen); err != nil {
 			t.Fatal(err)
 		}
 		asker := netip.AddrPortFrom(seen.Source.Addr(), fixtures.Swap16(seen.SourcePort))
-		p.Allows(t, name+": its answer to itself", harness.PodSends(transport(fixtures.FromPod(), backend, asker)))
+		p.Allows(t, name+": its reply to itself", harness.PodSends(transport(fixtures.FromPod(), backend, asker)))
 		p.Serve(t, frontend, 0, harness.End{Member: fixtures.NodeA, Port: 8080}.At(family))
 		p.Allows(t, name+" to its node", harness.PodSends(first(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 40004}.At(family), frontend)))
 		p.Serve(t, frontend, 0, harness.End{Member: fixtures.PodA2, Port: 8080}.At(family))
@@ -85,7 +85,7 @@ func TestPolicyBehindService(t *testing.T) {
 	})
 }
 
-// Clients of a NodePort are judged by their own address where the backend's node is the one that they have reached.
+// Clients of a NodePort are evaluated by their own address if the backend is on the node that they have reached.
 func TestPolicyNodePort(t *testing.T) {
 	for _, stack := range []bool{false, true} {
 		p := harness.NewPolicy(t, config.Datapath{Services: true})
@@ -100,7 +100,7 @@ func TestPolicyNodePort(t *testing.T) {
 				}
 				return out
 			}
-			// What the stack has on the way is judged where it delivers.
+			// Packets through the stack are evaluated where the stack delivers them.
 			arrives := func(p fixtures.Packet) harness.Run {
 				if stack {
 					return forwarded(harness.StackDelivers(p.Ip(f.Client.Addr(), backend.Addr())))
@@ -128,7 +128,7 @@ func TestPolicyNodePort(t *testing.T) {
 	}
 }
 
-// Errors about translated packets are as good as those packets, and fragments go the way of the first.
+// ICMP errors about translated packets are allowed as those packets are, and fragments follow the first.
 func TestPolicyBehindServiceUnusual(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{Services: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -156,8 +156,8 @@ func TestPolicyBehindServiceUnusual(t *testing.T) {
 	})
 }
 
-// An answer that the stack delivers belongs to the session of its question, also where the Service has changed the pod's port: another
-// Service with the same backend was asked from that port before.
+// A reply that the stack delivers belongs to the connection of its request, also if the Service has changed the pod's
+// port because another Service with the same backend uses it.
 func TestPolicyAnswersOfChangedPorts(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{Services: true})
 	p.ThroughStack(t, fixtures.PodA, true)
@@ -171,12 +171,12 @@ func TestPolicyAnswersOfChangedPorts(t *testing.T) {
 		p.Serve(t, one, 0, backend)
 		p.Serve(t, other, 0, backend)
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsOf8080}))
-		answers := func(port uint16) harness.Run {
+		replies := func(port uint16) harness.Run {
 			return forwarded(harness.StackDelivers(harness.Datagram(fixtures.ToPod(), backend, netip.AddrPortFrom(pod.Addr(), port))))
 		}
 		p.Allows(t, "a question", harness.PodSends(harness.Datagram(fixtures.FromPod(), pod, one)))
 		for range 3 {
-			p.Allows(t, "its answer", answers(pod.Port()))
+			p.Allows(t, "its reply", replies(pod.Port()))
 		}
 		p.Allows(t, "another question", harness.PodSends(harness.Datagram(fixtures.FromPod(), pod, other)))
 		var changed bpf.NatEntry
@@ -185,21 +185,21 @@ func TestPolicyAnswersOfChangedPorts(t *testing.T) {
 		}
 		port := fixtures.Swap16(changed.SourcePort)
 		if port == pod.Port() {
-			t.Fatal("the other question keeps its port")
+			t.Fatal("the other request keeps its port")
 		}
 		sent := harness.Datagram(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), netip.AddrPortFrom(pod.Addr(), port), backend)
 		p.Allows(t, "an error about it", forwarded(harness.StackDelivers(fixtures.Quoting(fixtures.ToPod(), fixtures.PodB.Addr(family), pod.Addr(), kind, code, 0, sent, 500))))
 		for range 3 {
-			p.Allows(t, "its answer", answers(port))
+			p.Allows(t, "its reply", replies(port))
 		}
-		p.Denies(t, "an answer to nothing", answers(port-1), harness.NoIngress)
+		p.Denies(t, "a reply to nothing", replies(port-1), harness.NoIngress)
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{})
-		p.Denies(t, "an answer, revoked", answers(pod.Port()), harness.NoEgress)
-		p.Denies(t, "an answer of a changed port, revoked", answers(port), harness.NoEgress)
+		p.Denies(t, "a reply, revoked", replies(pod.Port()), harness.NoEgress)
+		p.Denies(t, "a reply of a changed port, revoked", replies(port), harness.NoEgress)
 	})
 }
 
-// What policies drop is told of with the addresses that they know: those of the pods, not of the Service in between.
+// Policy drops are reported with the addresses that policies apply to: those of pods, not of the Service.
 func TestPolicyTellsOfBackends(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{Services: true, Flows: config.FlowsPolicy})
 	reader := p.Watch(t)
@@ -211,7 +211,7 @@ func TestPolicyTellsOfBackends(t *testing.T) {
 			}
 			return out
 		}
-		tellsOf := func(what string, in harness.Run, reason uint32, want flow.Event) {
+		expectDrop := func(what string, in harness.Run, reason uint32, want flow.Event) {
 			t.Helper()
 			harness.Told(t, reader)
 			p.Denies(t, name+": "+what, in, reason)
@@ -221,36 +221,36 @@ func TestPolicyTellsOfBackends(t *testing.T) {
 				t.Errorf("%s: %s (-expected +got):\n%s", name, what, diff)
 			}
 		}
-		tells := func(what string, in harness.Run, reason uint32, from, to netip.AddrPort, source, destination policy.Identity) {
+		drops := func(what string, in harness.Run, reason uint32, from, to netip.AddrPort, source, destination policy.Identity) {
 			t.Helper()
 			want := flow.Event{Protocol: protocol, Source: from, Destination: to, SourceIdentity: source, DestinationIdentity: destination}
 			if protocol == fixtures.ProtoTCP {
 				want.TCPFlags = fixtures.TcpSYN
 			}
-			tellsOf(what, in, reason, want)
+			expectDrop(what, in, reason, want)
 		}
 		pod, frontend, backend := harness.End{Member: fixtures.PodA, Port: 41000}.At(family), harness.FrontendOfPods.At(family), harness.End{Member: fixtures.PodB, Port: 8080}.At(family)
 		p.Serve(t, frontend, 0, backend)
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{})
-		tells("a pod at a Service", harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.NoEgress, pod, backend, harness.IdA, harness.IdB)
+		drops("a pod at a Service", harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.NoEgress, pod, backend, harness.IdA, harness.IdB)
 
 		f := fixtures.FlowOf(family)
 		backend = harness.End{Member: fixtures.PodA, Port: 8080}.At(family)
 		p.Serve(t, f.Frontend, 0, backend)
-		tells("the world at a NodePort", harness.WireBrings(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, f.Frontend)), harness.NoIngress, f.Client, backend, harness.IdWorld, harness.IdA)
+		drops("an external client at a NodePort", harness.WireBrings(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, f.Frontend)), harness.NoIngress, f.Client, backend, harness.IdWorld, harness.IdA)
 		straight := harness.End{Member: fixtures.PodA, Port: 9}.At(family)
-		tells("what is not translated", harness.Pod2Sends(first(fixtures.FromPod(), harness.End{Member: fixtures.PodA2, Port: 9}.At(family), straight)), harness.NoIngress, harness.End{Member: fixtures.PodA2, Port: 9}.At(family), straight, harness.IdA2, harness.IdA)
+		drops("what is not translated", harness.Pod2Sends(first(fixtures.FromPod(), harness.End{Member: fixtures.PodA2, Port: 9}.At(family), straight)), harness.NoIngress, harness.End{Member: fixtures.PodA2, Port: 9}.At(family), straight, harness.IdA2, harness.IdA)
 
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsOf8080}))
 		p.Allows(t, name+" at the NodePort, allowed", harness.WireBrings(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, f.Frontend)))
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, map[policy.Peer]policy.Ports{})
-		// One for each protocol: the drops would be alike.
+		// One for each protocol, since equal drops would be counted together.
 		hop, kind, protocolOfErrors := netip.AddrFrom4([4]byte{172, 30, 9, protocol}), byte(3), uint8(fixtures.ProtoICMP)
 		if family == 6 {
 			hop, kind, protocolOfErrors = fixtures.Addr(fmt.Sprintf("fd00:172:30::9:%x", protocol)), 1, fixtures.ProtoICMPv6
 		}
 		answered := transport(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), f.Frontend, f.Client)
-		tellsOf("a router that an answer has met", harness.WireBrings(fixtures.Quoting(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), hop, f.Frontend.Addr(), kind, 1, 0, answered, 500)), harness.NoIngress, flow.Event{
+		expectDrop("a router on the path of a reply", harness.WireBrings(fixtures.Quoting(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), hop, f.Frontend.Addr(), kind, 1, 0, answered, 500)), harness.NoIngress, flow.Event{
 			Protocol: protocolOfErrors, Source: netip.AddrPortFrom(hop, 0), Destination: netip.AddrPortFrom(backend.Addr(), 0),
 			DestinationIdentity: harness.IdA,
 		})
@@ -259,7 +259,7 @@ func TestPolicyTellsOfBackends(t *testing.T) {
 	})
 }
 
-// deviceAt is where a packet is.
+// deviceAt is the device of a packet.
 func deviceAt(in harness.Run) string {
 	if in.Device == "" {
 		return "eth0"

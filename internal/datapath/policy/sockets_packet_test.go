@@ -22,20 +22,20 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// sockets are those of a pod, in a network namespace of their own: a server that listens, and connections that nobody has opened
-// (TCP_REPAIR), as an attacker makes them.
+// sockets are those of a pod, in its own network namespace: a listening server, and connections that were established
+// without packets (TCP_REPAIR), as an attacker can create them.
 type sockets struct {
 	netlab.Netns
 	family int
 }
 
-// namespaceIDs counts the ids that pods' namespaces have in the stage's: one is free again only some time after its namespace is gone.
+// namespaceIDs counts the IDs of pods' namespaces: a used one is free only some time after its namespace is deleted.
 var namespaceIDs atomic.Int32
 
-// NewSockets gives a pod of the rig a namespace with its addresses, which the datapath knows by the id that it has in the stage's.
+// newSocketsPolicyRig gives a pod a namespace with its addresses, which the datapath finds by its ID.
 func newSocketsPolicyRig(p *harness.Policy, t testing.TB, pod fixtures.Member, device string, family int) sockets {
 	t.Helper()
-	id := 1000 + int(namespaceIDs.Add(1)) // above those that the kernel gives
+	id := 1000 + int(namespaceIDs.Add(1)) // above those that the kernel allocates
 	s := sockets{netlab.NewNetns(t), family}
 	s.Do(t, func() error {
 		lo, err := netlink.LinkByName("lo")
@@ -65,7 +65,7 @@ func newSocketsPolicyRig(p *harness.Policy, t testing.TB, pod fixtures.Member, d
 	})
 	p.Netns.Do(func() {
 		if err := netlink.SetNetNsIdByFd(int(s.Ns.Fd()), id); err != nil {
-			t.Errorf("give the namespace its id: %v", err)
+			t.Errorf("set the ID of the namespace: %v", err)
 		}
 	})
 	for _, a := range []netip.Addr{pod.V4, pod.V6} {
@@ -84,7 +84,7 @@ func socketAddress(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// open makes a socket; what it gives ends it at once, without a FIN.
+// open makes a socket and returns a function that closes it at once, without a FIN.
 func (s sockets) open(t testing.TB, prepare func(fd int) error) (closeIt func()) {
 	t.Helper()
 	var fd int
@@ -138,12 +138,13 @@ func (s sockets) connected(t testing.TB, own, other netip.AddrPort) (closeIt fun
 		if err := unix.Connect(fd, socketAddress(other)); err != nil {
 			return fmt.Errorf("connect: %w", err)
 		}
-		// -1 turns repairing off without a probe of the window (TCP_REPAIR_OFF_NO_WP).
+		// -1 ends repair mode without a window probe (TCP_REPAIR_OFF_NO_WP).
 		return unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_REPAIR, -1)
 	})
 }
 
-// accepted makes a connection that the pod accepts from another one's address, which the namespace has for it. Nobody listens in the end.
+// accepted makes a connection that the pod accepts from another address, which the namespace has for it. The listener
+// is closed in the end.
 func (s sockets) accepted(t testing.TB, own, other netip.AddrPort) {
 	t.Helper()
 	s.Do(t, func() error {
@@ -167,7 +168,7 @@ func (s sockets) accepted(t testing.TB, own, other netip.AddrPort) {
 		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(other)}
 		client, err := dialer.Dial("tcp", own.String())
 		for begin := time.Now(); err != nil && time.Since(begin) < 10*time.Second; client, err = dialer.Dial("tcp", own.String()) {
-			time.Sleep(time.Millisecond) // the kernel adds the route to an address of IPv6 later than the address
+			time.Sleep(time.Millisecond) // the kernel adds the route to an IPv6 address later than the address
 		}
 		if err != nil {
 			return err
@@ -181,7 +182,7 @@ func (s sockets) accepted(t testing.TB, own, other netip.AddrPort) {
 	})
 }
 
-// datagrams makes a socket of UDP, at a port that others may have too; `other` that is valid is whom it is connected to.
+// datagrams makes a UDP socket at a shared port, connected to `other` if that is valid.
 func (s sockets) datagrams(t testing.TB, own, other netip.AddrPort) (closeIt func()) {
 	t.Helper()
 	shared := func(_, _ string, c syscall.RawConn) error {
@@ -202,8 +203,8 @@ func (s sockets) datagrams(t testing.TB, own, other netip.AddrPort) (closeIt fun
 	return func() { closer.Close() }
 }
 
-// A session that was pushed out goes on where a socket of the receiver says that it has opened it. A server that a policy
-// isolates for egress too gets no further by sockets of its own.
+// A connection whose entry was evicted continues if a socket of the receiver says that it is the initiator. A server
+// that is isolated for egress gains nothing by sockets of its own.
 func TestPolicySocketProof(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -214,7 +215,6 @@ func TestPolicySocketProof(t *testing.T) {
 		syn := harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), peer, pod, fixtures.TcpSYN))
 		back := harness.PodSends(harness.SegmentOf(fixtures.FromPod(), pod, peer, fixtures.TcpPSH|fixtures.TcpACK))
 
-		// The pod is a client.
 		p.Ingress(t, map[policy.Identity]policy.Ports{})
 		p.Forget(t)
 		p.Denies(t, "to an isolated client without a socket", from, harness.NoIngress)
@@ -223,11 +223,11 @@ func TestPolicySocketProof(t *testing.T) {
 		p.Denies(t, "a SYN into it", syn, harness.NoIngress)
 		p.Allows(t, "of its server", from)
 		p.Allows(t, "to its server", back)
-		p.Denies(t, "a SYN into its session", syn, harness.NoIngress)
+		p.Denies(t, "a SYN into its connection", syn, harness.NoIngress)
 		p.Forget(t)
 		p.Allows(t, "SYN, ACK", ack)
 
-		// What the client may not open any more does not go on because it has a socket.
+		// A connection that the client may not initiate any more does not continue because of a socket.
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{})
 		p.Forget(t)
 		p.Denies(t, "to a client that may not open it", from, harness.NoEgress)
@@ -239,7 +239,7 @@ func TestPolicySocketProof(t *testing.T) {
 		p.Forget(t)
 		p.Denies(t, "to a client that has closed it", from, harness.NoIngress)
 
-		// The pod is a server: what it has accepted is judged as the SYN was.
+		// The pod is a server: an accepted connection is evaluated as its SYN was.
 		closeServer := s.listen(t, pod)
 		s.connected(t, pod, peer)
 		p.Ingress(t, map[policy.Identity]policy.Ports{})
@@ -251,10 +251,10 @@ func TestPolicySocketProof(t *testing.T) {
 		p.Allows(t, "of a server", back)
 		p.Allows(t, "to it", from)
 		if all := p.Entries(t); len(all) == 0 || all[len(all)-1].Source != peer {
-			t.Errorf("sessions %+v: expected one that %s has opened", all, peer)
+			t.Errorf("entries %+v: expected one that %s initiated", all, peer)
 		}
 
-		// It goes on to be one when it listens no more.
+		// The socket still says so when the server has stopped listening.
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery}))
 		accepted, client := harness.End{Member: fixtures.PodA, Port: 8080}.At(family), harness.End{Member: fixtures.PodB, Port: 40001}.At(family)
 		s.accepted(t, accepted, client)
@@ -264,7 +264,7 @@ func TestPolicySocketProof(t *testing.T) {
 		p.Forget(t)
 		p.Denies(t, "to one that may not be reached any more", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, accepted, fixtures.TcpPSH|fixtures.TcpACK)), harness.NoIngress)
 
-		// The attack: a pod that is isolated for egress makes itself a socket, and a server at its port.
+		// The attack: a pod that is isolated for egress makes a socket, and a server at its port.
 		p.Egress(t, map[policy.Identity]policy.Ports{})
 		p.Forget(t)
 		p.Denies(t, "of an attacker with a forged connection", back, harness.NoEgress)
@@ -273,7 +273,8 @@ func TestPolicySocketProof(t *testing.T) {
 	})
 }
 
-// Within a node the sockets of the receiver say who has opened a connection, whichever end is isolated; what they say is judged by both.
+// Within a node the receiver's sockets say which end is the initiator, whichever end is isolated; both ends are
+// evaluated by that.
 func TestPolicySocketProofWithinNode(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -291,7 +292,8 @@ func TestPolicySocketProofWithinNode(t *testing.T) {
 	})
 }
 
-// An ICMP error that quotes a packet of no known session proves nothing, but where a socket of the receiver has sent it.
+// An ICMP error that quotes a packet without a conntrack entry is allowed only if a socket of the receiver has sent
+// it.
 func TestPolicySocketProofOfErrors(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	hop := fixtures.Member{V4: fixtures.Addr("172.30.0.77"), V6: fixtures.Addr("fd00:172:30::77")}
@@ -306,7 +308,7 @@ func TestPolicySocketProofOfErrors(t *testing.T) {
 		about := harness.WireBrings(fixtures.Quoting(fixtures.FromWire(), hop.Addr(family), pod.Addr(), kind, code, 1400, sent, 500))
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 		p.Forget(t)
-		p.Denies(t, "an error about what nobody has sent", about, harness.NoIngress)
+		p.Denies(t, "an error about an unknown packet", about, harness.NoIngress)
 		s.connected(t, pod, peer)
 		p.Allows(t, "an error about a connection", about)
 		mine := fixtures.Quoting(fixtures.FromPod(), pod.Addr(), peer.Addr(), kind, code, 1400, harness.SegmentOf(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), peer, pod, fixtures.TcpACK), 500)
@@ -316,8 +318,8 @@ func TestPolicySocketProofOfErrors(t *testing.T) {
 	})
 }
 
-// A datagram is an answer, also in a session that nobody knows, if a socket of the receiver is connected to who sends it. What the receiver may not
-// open gets nowhere by that.
+// A datagram without a conntrack entry is a reply if a socket of the receiver is connected to the sender. That helps
+// only where the receiver may initiate.
 func TestPolicySocketProofOfDatagrams(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -334,26 +336,26 @@ func TestPolicySocketProofOfDatagrams(t *testing.T) {
 		p.Denies(t, "to a pod without a socket", from, harness.NoIngress)
 		p.Denies(t, "an error to a pod without a socket", about, harness.NoIngress)
 		closeIt := s.datagrams(t, pod, netip.AddrPort{})
-		p.Denies(t, "to a socket that is connected to nobody", from, harness.NoIngress)
+		p.Denies(t, "to an unconnected socket", from, harness.NoIngress)
 		p.Denies(t, "an error to such a socket", about, harness.NoIngress)
 		closeIt()
 		closeIt = s.datagrams(t, pod, peer)
 		p.Allows(t, "an error to a socket that is connected", about)
 		p.Denies(t, "from another port", harness.WireBrings(harness.Datagram(fixtures.FromWire(), harness.End{Member: fixtures.PodB, Port: 54}.At(family), pod)), harness.NoIngress)
 		p.Denies(t, "to another port", harness.WireBrings(harness.Datagram(fixtures.FromWire(), peer, harness.End{Member: fixtures.PodA, Port: 40001}.At(family))), harness.NoIngress)
-		p.Denies(t, "from somebody else", harness.WireBrings(harness.Datagram(fixtures.FromWire(), harness.End{Member: fixtures.PodC, Port: 53}.At(family), pod)), harness.NoIngress)
+		p.Denies(t, "from another peer", harness.WireBrings(harness.Datagram(fixtures.FromWire(), harness.End{Member: fixtures.PodC, Port: 53}.At(family), pod)), harness.NoIngress)
 		p.Denies(t, "of another protocol", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), peer, pod, fixtures.TcpACK)), harness.NoIngress)
 		closeServer := s.datagrams(t, pod, netip.AddrPort{})
 		p.Denies(t, "to a server that has connected a socket to its client", from, harness.NoIngress)
 		closeServer()
-		p.Allows(t, "from whom it is connected to", from)
+		p.Allows(t, "from the connected peer", from)
 		if all := p.Entries(t); len(all) != 1 || all[0].Source != pod {
-			t.Errorf("sessions %+v: expected one that %s has opened", all, pod)
+			t.Errorf("entries %+v: expected one that %s initiated", all, pod)
 		}
 		p.Allows(t, "back", harness.PodSends(harness.Datagram(fixtures.FromPod(), pod, peer)))
 
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{})
-		p.Denies(t, "in a session that the pod may not open any more", from, harness.NoEgress)
+		p.Denies(t, "in a connection that the pod may not initiate any more", from, harness.NoEgress)
 		p.Forget(t)
 		p.Denies(t, "to a pod that may not ask", from, harness.NoIngress)
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsOf53}))

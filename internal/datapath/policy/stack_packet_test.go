@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// forwarded is a packet that the stack has not made itself, but got from the device by which its source sends.
+// forwarded is a packet that the stack has received from its source's device, not one of its own.
 func forwarded(in harness.Run) harness.Run {
 	in.Ingress = "eth0"
 	for device, members := range map[string][]fixtures.Member{"blpoda": {fixtures.PodA}, "blpoda2": {fixtures.PodA2}, "tunnel": {fixtures.PodT, fixtures.PodT6}} {
@@ -23,8 +23,8 @@ func forwarded(in harness.Run) harness.Run {
 	return in
 }
 
-// With kernel routing, and to pods that go through the stack, the sender is judged where the packet leaves it, and the receiver
-// where the stack delivers it: one session serves both.
+// With kernel routing, and for pods that the stack serves, the sender is evaluated where the packet leaves it and the
+// receiver where the stack delivers it: one conntrack entry serves both.
 func TestPolicyThroughStack(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		p := harness.NewPolicy(t, config.Datapath{EBPFRouting: routing})
@@ -47,17 +47,17 @@ func TestPolicyThroughStack(t *testing.T) {
 			p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdA2: harness.PortsTCP80})
 			p.Allows(t, "SYN at its sender, allowed", sends(fixtures.TcpSYN))
 			p.Allows(t, "SYN at its receiver, allowed", gets(fixtures.TcpSYN))
-			p.Allows(t, "its answer", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), to, from, fixtures.TcpSYN|fixtures.TcpACK)))
+			p.Allows(t, "its reply", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), to, from, fixtures.TcpSYN|fixtures.TcpACK)))
 			for range 3 {
 				p.Allows(t, "data at its sender", sends(fixtures.TcpACK))
 				p.Allows(t, "data at its receiver", gets(fixtures.TcpACK))
 			}
 			p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 			for range 2 {
-				p.Allows(t, "data at its sender, whom nothing forbids it", sends(fixtures.TcpACK))
-				p.Denies(t, "data at its receiver, forbidden", gets(fixtures.TcpACK), harness.NoIngress)
+				p.Allows(t, "data at its sender, allowed", sends(fixtures.TcpACK))
+				p.Denies(t, "data at its receiver, denied", gets(fixtures.TcpACK), harness.NoIngress)
 			}
-			// What leaves a pod here is counted there and not once more.
+			// A packet that leaves a local pod is counted there, and only there.
 			if err := p.D.Objects.Generation.Advance(); err != nil {
 				t.Fatal(err)
 			}
@@ -71,27 +71,28 @@ func TestPolicyThroughStack(t *testing.T) {
 	}
 }
 
-// What the stack gets for its options is judged before, and counted once: where the stack delivers it, unless it was where it left a pod here.
+// A packet that goes to the stack because of IP options is evaluated before and counted once: on delivery, or where
+// it left a local pod.
 func TestPolicyCountsOptionsOnce(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		flows    config.FlowMode
 		from     fixtures.Member
-		governed bool // the sender, too
+		selected bool // the sender, too
 		send     func(fixtures.Packet) harness.Run
 		frame    fixtures.Packet
 	}{
 		{"from the wire", config.FlowsOff, fixtures.PodB, false, harness.WireBrings, fixtures.FromWire()},
 		{"from the wire, observed", config.FlowsAll, fixtures.PodB, false, harness.WireBrings, fixtures.FromWire()},
-		{"from a pod here", config.FlowsOff, fixtures.PodA2, false, harness.Pod2Sends, fixtures.FromPod()},
-		{"from a pod here, observed", config.FlowsAll, fixtures.PodA2, false, harness.Pod2Sends, fixtures.FromPod()},
-		{"from a pod here that policies select", config.FlowsOff, fixtures.PodA2, true, harness.Pod2Sends, fixtures.FromPod()},
+		{"from a local pod", config.FlowsOff, fixtures.PodA2, false, harness.Pod2Sends, fixtures.FromPod()},
+		{"from a local pod, observed", config.FlowsAll, fixtures.PodA2, false, harness.Pod2Sends, fixtures.FromPod()},
+		{"from a local pod that policies select", config.FlowsOff, fixtures.PodA2, true, harness.Pod2Sends, fixtures.FromPod()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: c.flows})
 			harness.EachFamily(t, func(t *testing.T, family int) {
 				p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdA2: harness.PortsUDP, harness.IdB: harness.PortsUDP})
-				if c.governed {
+				if c.selected {
 					p.Govern(t, fixtures.PodA2, policy.Sets{Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdA: harness.PortsUDP}))
 				}
 				from, to := harness.End{Member: c.from, Port: 40000}.At(family), harness.End{Member: fixtures.PodA, Port: 53}.At(family)
@@ -109,7 +110,7 @@ func TestPolicyCountsOptionsOnce(t *testing.T) {
 				}
 				all := p.Entries(t)
 				if len(all) != 1 || all[0].Packets != [2]uint64{packets, 0} {
-					t.Errorf("sessions %+v, expected one with %d packets", all, packets)
+					t.Errorf("entries %+v, expected one with %d packets", all, packets)
 				}
 				p.Forget(t)
 			})

@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// What is written comes back, only differences are written, and what nobody wants goes.
+// The maps hold what was written; only differences are written, and unwanted entries are deleted.
 func TestPoliciesSync(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	want := someTables()
@@ -29,7 +29,7 @@ func TestPoliciesSync(t *testing.T) {
 		t.Errorf("there are %s", got)
 	}
 
-	want = cloneTables(want) // Tables that were put into force are not changed
+	want = cloneTables(want) // applied tables must not change
 	want.Identities[fixtures.PodC.V4] = client
 	want.Pods[fixtures.PodA.V4] = policy.Sets{Ingress: setWeb, Egress: setDB}
 	delete(want.Blocks, fixtures.Prefix("2001:db8::/32"))
@@ -45,40 +45,40 @@ func TestPoliciesSync(t *testing.T) {
 	}
 }
 
-// Table are judged anew when something may have become forbidden, decisions are made anew when other pods are policed, and
-// nothing happens otherwise.
+// Connections are re-evaluated if something may have become forbidden, and the flow cache is flushed if other pods
+// are selected; otherwise neither happens.
 func TestPoliciesAdvance(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	now := someTables()
 	syncs(t, d.Policies, now, 17)
 	for _, c := range []struct {
-		name              string
-		change            func(*policy.Tables)
-		decisions, judged bool
-		// identified: who is behind an address is asked anew.
+		name               string
+		change             func(*policy.Tables)
+		flowCache, revised bool
+		// identified: the identity cache is flushed.
 		identified bool
 	}{
 		{name: "nothing", change: func(*policy.Tables) {}},
-		{name: "a new address of a known identity", decisions: true, identified: true, change: func(t *policy.Tables) { t.Identities[fixtures.PodT.V4] = client }},
-		{name: "a new identity with what it is allowed", decisions: true, identified: true, change: func(t *policy.Tables) {
+		{name: "a new address of a known identity", flowCache: true, identified: true, change: func(t *policy.Tables) { t.Identities[fixtures.PodT.V4] = client }},
+		{name: "a new identity with what it is allowed", flowCache: true, identified: true, change: func(t *policy.Tables) {
 			t.Identities[fixtures.PodFar.V4] = policy.IdentityPod | 13
 			t.Policies[policy.Peer{Set: setWeb, Identity: policy.IdentityPod | 13}] = portsWeb
 		}},
-		{name: "a new block, which may be one that is excepted", judged: true, identified: true, change: func(t *policy.Tables) { t.Blocks[fixtures.Prefix("198.51.100.0/24")] = office }},
+		{name: "a new block, which may be an exception", revised: true, identified: true, change: func(t *policy.Tables) { t.Blocks[fixtures.Prefix("198.51.100.0/24")] = office }},
 		{name: "a new port", change: func(t *policy.Tables) { t.Ports[policy.PortPrefix{Ports: portsWeb, Bits: 8, Protocol: 17}] = policyWeb }},
-		{name: "a new single address, likewise", judged: true, identified: true, change: func(t *policy.Tables) { t.Singles[fixtures.Addr("198.51.100.1")] = office }},
-		{name: "another identity", decisions: true, judged: true, identified: true, change: func(t *policy.Tables) { t.Identities[fixtures.PodT.V4] = stranger }},
-		{name: "an address is gone", decisions: true, judged: true, identified: true, change: func(t *policy.Tables) { delete(t.Identities, fixtures.PodT.V4) }},
-		{name: "a block is gone", judged: true, identified: true, change: func(t *policy.Tables) { delete(t.Blocks, fixtures.Prefix("198.51.100.0/24")) }},
-		{name: "a port is gone", judged: true, change: func(t *policy.Tables) {
+		{name: "a new single address, likewise", revised: true, identified: true, change: func(t *policy.Tables) { t.Singles[fixtures.Addr("198.51.100.1")] = office }},
+		{name: "another identity", flowCache: true, revised: true, identified: true, change: func(t *policy.Tables) { t.Identities[fixtures.PodT.V4] = stranger }},
+		{name: "an address is gone", flowCache: true, revised: true, identified: true, change: func(t *policy.Tables) { delete(t.Identities, fixtures.PodT.V4) }},
+		{name: "a block is gone", revised: true, identified: true, change: func(t *policy.Tables) { delete(t.Blocks, fixtures.Prefix("198.51.100.0/24")) }},
+		{name: "a port is gone", revised: true, change: func(t *policy.Tables) {
 			delete(t.Ports, policy.PortPrefix{Ports: portsWeb, Bits: 8, Protocol: 17})
 		}},
-		{name: "a peer is gone", judged: true, change: func(t *policy.Tables) {
+		{name: "a peer is gone", revised: true, change: func(t *policy.Tables) {
 			delete(t.Policies, policy.Peer{Set: setWeb, Identity: policy.IdentityPod | 13})
 		}},
-		{name: "another set", judged: true, decisions: true, change: func(t *policy.Tables) { t.Pods[fixtures.PodA.V4] = policy.Sets{Ingress: setDB} }},
-		{name: "a pod that is policed", judged: true, decisions: true, change: func(t *policy.Tables) { t.Pods[fixtures.PodA2.V6] = policy.Sets{Egress: setDB} }},
-		{name: "a pod that is not any more", judged: true, decisions: true, change: func(t *policy.Tables) { delete(t.Pods, fixtures.PodA2.V6) }},
+		{name: "another set", revised: true, flowCache: true, change: func(t *policy.Tables) { t.Pods[fixtures.PodA.V4] = policy.Sets{Ingress: setDB} }},
+		{name: "a selected pod", revised: true, flowCache: true, change: func(t *policy.Tables) { t.Pods[fixtures.PodA2.V6] = policy.Sets{Egress: setDB} }},
+		{name: "a pod that is no longer selected", revised: true, flowCache: true, change: func(t *policy.Tables) { delete(t.Pods, fixtures.PodA2.V6) }},
 	} {
 		now = cloneTables(now)
 		c.change(now)
@@ -89,17 +89,17 @@ func TestPoliciesAdvance(t *testing.T) {
 		}
 		tables2, revision2 := testmaps.Advances(t, d.Objects)
 		if c.identified && identities == testmaps.GenerationNow(t, d.Objects, table.GenerationIdentities) {
-			t.Errorf("%s: who is behind an address is not asked anew", c.name)
+			t.Errorf("%s: the identity cache is not flushed", c.name)
 		}
-		if (tables != tables2) != c.decisions || (revision != revision2) != c.judged {
-			t.Errorf("%s: decisions are made anew: %t, sessions are judged anew: %t", c.name, tables != tables2, revision != revision2)
+		if (tables != tables2) != c.flowCache || (revision != revision2) != c.revised {
+			t.Errorf("%s: flow cache flushed: %t, connections re-evaluated: %t", c.name, tables != tables2, revision != revision2)
 		}
 		holdsTables(t, d.Policies, now)
 	}
 }
 
-// An agent that starts again leaves alone what is right, and finds what is not. Table are judged anew: the last agent may have been
-// killed before it had them.
+// A restarted agent keeps correct entries and repairs others. Connections are re-evaluated, since the last agent may
+// have been killed before it could do so.
 func TestPoliciesRestart(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	syncs(t, d.Policies, someTables(), 17)
@@ -108,14 +108,14 @@ func TestPoliciesRestart(t *testing.T) {
 	syncs(t, next.Policies, someTables(), 0)
 	tables2, revision2 := testmaps.Advances(t, next.Objects)
 	if tables != tables2 {
-		t.Error("everything is decided anew after a restart that changes nothing")
+		t.Error("a restart that changes nothing flushes the flow cache")
 	}
 	if revision2 != revision+1 {
 		t.Errorf("revision %d follows %d", revision2, revision)
 	}
 	syncs(t, next.Policies, someTables(), 0)
 	if _, revision3 := testmaps.Advances(t, next.Objects); revision3 != revision2 {
-		t.Error("sessions are judged anew where nothing has changed")
+		t.Error("connections are re-evaluated although nothing has changed")
 	}
 	want := someTables()
 	want.Pods[fixtures.PodA.V4] = denyAll
@@ -125,8 +125,8 @@ func TestPoliciesRestart(t *testing.T) {
 	holdsTables(t, next.Policies, want)
 }
 
-// An address may be a pod's now that was an ipBlock by itself, and the other way around; also after a restart, which does not
-// know which it was.
+// A single-address ipBlock may become a pod's address and the other way around, also after a restart, which cannot
+// tell them apart.
 func TestPoliciesSingleBecomesPod(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	one, other := someTables(), someTables()
@@ -146,18 +146,18 @@ func TestPoliciesSingleBecomesPod(t *testing.T) {
 	syncs(t, d.Policies, one, 0)
 }
 
-// Maps that are the same as the last time are not looked at: there may be 100,000 addresses in them.
+// Unchanged maps are not compared, since they may have 100,000 addresses.
 func TestPoliciesSameMaps(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	tables := someTables()
 	syncs(t, d.Policies, tables, 17)
-	tables.Singles[fixtures.Addr("192.0.2.2")] = office // nobody does that
+	tables.Singles[fixtures.Addr("192.0.2.2")] = office // never done otherwise
 	syncs(t, d.Policies, tables, 0)
 	syncs(t, d.Policies, cloneTables(tables), 1)
 }
 
-// Whom the datapath remembers is forgotten by the first Sync of an agent, whatever that changes, and once again after one that could not
-// have them forgotten; sessions that were judged meanwhile are judged anew.
+// The first Sync of an agent flushes the identity cache, whatever it changes, and so does the next one after a flush
+// that failed. Connections that were evaluated meanwhile are evaluated again.
 func TestPoliciesForgetWhoWasIdentified(t *testing.T) {
 	d := restart(t, openTable(t, config.Datapath{}), config.Datapath{})
 	identities := testmaps.GenerationNow(t, d.Objects, table.GenerationIdentities)
@@ -170,24 +170,24 @@ func TestPoliciesForgetWhoWasIdentified(t *testing.T) {
 	identities, revision := testmaps.GenerationNow(t, d.Objects, table.GenerationIdentities), testmaps.GenerationNow(t, d.Objects, table.GenerationPolicy)
 	syncs(t, d.Policies, cloneTables(tables), 0)
 	if testmaps.GenerationNow(t, d.Objects, table.GenerationIdentities) != identities {
-		t.Error("everybody is forgotten where nothing has changed")
+		t.Error("the identity cache is flushed although nothing has changed")
 	}
 
-	whole := d.Policies.generation
+	healthy := d.Policies.generation
 	d.Policies.generation = &table.Generation{M: d.Objects.Maps.Endpoints} // has no numbers
 	tables = cloneTables(tables)
 	tables.Identities[fixtures.PodT.V4] = client
 	if _, err := d.Policies.Sync(tables); err == nil {
-		t.Error("nobody says that generations cannot be counted up")
+		t.Error("advancing the generation fails: no error")
 	}
-	d.Policies.generation = whole
+	d.Policies.generation = healthy
 	syncs(t, d.Policies, tables, 0)
 	if testmaps.GenerationNow(t, d.Objects, table.GenerationIdentities) == identities || testmaps.GenerationNow(t, d.Objects, table.GenerationPolicy) == revision {
-		t.Error("a generation that is owed is not counted up")
+		t.Error("a pending flush is not done")
 	}
 }
 
-// Revisions begin behind those that sessions bear which were judged before `generation` was new.
+// The first revision follows those of conntrack entries from before `generation` was created.
 func TestPoliciesFirstRevision(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	if err := d.Objects.Maps.Conntrack.Put(bpf.Tuple{Protocol: 6}, bpf.CtEntry{Revision: 7}); err != nil {
@@ -199,7 +199,7 @@ func TestPoliciesFirstRevision(t *testing.T) {
 	}
 }
 
-// Other sizes keep what is in force; where that does not fit, policed pods are closed until it is known what holds.
+// A resized map keeps its entries; if they do not fit, selected pods are default-deny until the next Sync.
 func TestPoliciesResized(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	syncs(t, d.Policies, someTables(), 17)
@@ -218,7 +218,7 @@ func TestPoliciesResized(t *testing.T) {
 	}
 }
 
-// Pods are closed until they are released, and tables decide from then on.
+// Closed pods are default-deny until they are released; then the tables apply.
 func TestPoliciesClose(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	syncs(t, d.Policies, someTables(), 17)
@@ -241,7 +241,7 @@ func TestPoliciesClose(t *testing.T) {
 	tables, revision := testmaps.Advances(t, d.Objects)
 	do(d.Policies.Close([]netip.Addr{fixtures.PodA.V4, fixtures.NoPod.V4, fixtures.NoPod.V6}))
 	if tables2, revision2 := testmaps.Advances(t, d.Objects); tables == tables2 || revision == revision2 {
-		t.Error("closing makes nobody decide anew")
+		t.Error("closing does not flush the flow cache")
 	}
 	want := someTables().Pods
 	want[fixtures.PodA.V4], want[fixtures.NoPod.V4], want[fixtures.NoPod.V6] = denyAll, denyAll, denyAll
@@ -261,8 +261,8 @@ func TestPoliciesClose(t *testing.T) {
 	holdsTables(t, d.Policies, changed)
 }
 
-// What does not fit closes the pods that would be judged wrongly without it, in that direction, and no others; and it comes into
-// force as soon as it fits.
+// If entries do not fit, the pods that they concern are default-deny in that direction, and no others. They are
+// applied as soon as they fit.
 func TestPoliciesFull(t *testing.T) {
 	many := func(t *policy.Tables, n int) {
 		for i := range n {
@@ -277,9 +277,9 @@ func TestPoliciesFull(t *testing.T) {
 		sets   []policy.Set
 	}{
 		{"identities", config.Sizes{Identities: 8}, func(t *policy.Tables) { many(t, 20) }, bpf.MapIdentities, []policy.Set{setWeb}},
-		{"identities that nobody asks about", config.Sizes{Identities: 8}, func(t *policy.Tables) {
+		{"identities without rules", config.Sizes{Identities: 8}, func(t *policy.Tables) {
 			many(t, 20)
-			t.Identities = nil // they may be what does not fit
+			t.Identities = nil // they might not fit
 			delete(t.Policies, policy.Peer{Set: setWeb, Identity: office})
 		}, bpf.MapIdentities, nil},
 		{"blocks", config.Sizes{Identities: 8}, func(t *policy.Tables) {
@@ -303,7 +303,7 @@ func TestPoliciesFull(t *testing.T) {
 			syncs(t, d.Policies, someTables(), 17)
 			over := someTables()
 			c.change(over)
-			for range 2 { // also when it is tried again
+			for range 2 { // also when tried again
 				_, err := d.Policies.Sync(over)
 				var full *table.FullError
 				var incomplete *SyncError
@@ -344,7 +344,7 @@ func TestPoliciesFull(t *testing.T) {
 	}
 }
 
-// Tables that fit, but not beside the old ones, are in force after one Sync.
+// Tables that fit, but not next to the old ones, are applied after one Sync.
 func TestPoliciesMakeRoom(t *testing.T) {
 	d := openTable(t, config.Datapath{Sizes: config.Sizes{Identities: 64}})
 	tables := func(second byte) *policy.Tables {
@@ -364,7 +364,8 @@ func TestPoliciesMakeRoom(t *testing.T) {
 	}
 }
 
-// Blocks are written from the longest on, so that no address is taken for one of a larger block while its own is missing.
+// Blocks are written from the longest on, so that no address gets the identity of a larger block while its own is
+// missing.
 func TestPoliciesLongestBlocksFirst(t *testing.T) {
 	d := openTable(t, config.Datapath{Sizes: config.Sizes{Identities: 4}})
 	want := &policy.Tables{Blocks: map[netip.Prefix]policy.Identity{}}
@@ -386,7 +387,7 @@ func TestPoliciesLongestBlocksFirst(t *testing.T) {
 	}
 }
 
-// IPv4 addresses are not in ipBlocks of IPv6, though the maps have them in the form of one.
+// IPv4 addresses are not in IPv6 ipBlocks, although maps have them as IPv4-mapped addresses.
 func TestPoliciesOfAllIPv6(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	for _, p := range []string{"::/0", "::/64", "::fffe:0:0/95"} {
