@@ -15,7 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 )
 
-// say tells a person how it goes on.
+// say prints progress.
 func say(format string, args ...any) { fmt.Printf("cluster: "+format+"\n", args...) }
 
 func newUpCommand() *cobra.Command {
@@ -51,17 +51,17 @@ func newUpCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&o.Nodes, "nodes", o.Nodes, "number of nodes")
 	f.StringVar(&o.Kubernetes, "kubernetes", o.Kubernetes, "version of Kubernetes")
-	f.StringVar(&o.Network, "network", o.Network, "what pods talk through: "+strings.Join(plan.Networks, ", "))
-	f.StringVar(&o.Topology, "topology", o.Topology, "how nodes are joined: "+strings.Join(plan.Topologies, ", "))
-	f.StringVar(&o.Family, "family", o.Family, "addresses: "+strings.Join(plan.Families, ", "))
+	f.StringVar(&o.Network, "network", o.Network, "network of the pods: "+strings.Join(plan.Networks, ", "))
+	f.StringVar(&o.Topology, "topology", o.Topology, "links between the nodes: "+strings.Join(plan.Topologies, ", "))
+	f.StringVar(&o.Family, "family", o.Family, "IP families: "+strings.Join(plan.Families, ", "))
 	f.StringVar(&o.Proxy, "proxy", o.Proxy, "mode of kube-proxy: "+strings.Join(plan.Proxies, ", ")+"; empty: none with the network beeline, else iptables")
-	f.StringVar(&o.Note, "note", o.Note, "who uses the cluster, for those who want one too")
-	f.StringVar(&manifest, "manifest", manifest, "what to apply for the network beeline")
+	f.StringVar(&o.Note, "note", o.Note, "who uses the cluster and why, for its other users")
+	f.StringVar(&manifest, "manifest", manifest, "manifest to apply for the network beeline")
 	f.StringVar(&archive, "archive", archive, "image archive for the network beeline")
 	return cmd
 }
 
-// present checks that files are there before anything is started that needs them at the end.
+// present checks that files exist before the cluster starts.
 func present(files ...string) error {
 	var errs []error
 	for _, file := range files {
@@ -90,7 +90,7 @@ func newDownCommand() *cobra.Command {
 	note := ""
 	cmd := &cobra.Command{
 		Use:   "down",
-		Short: "End the cluster and remove everything but the caches",
+		Short: "Remove the cluster, but not the caches",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			begin := time.Now()
@@ -101,7 +101,7 @@ func newDownCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&note, "note", "", "leave the cluster alone unless it was started with this note")
+	cmd.Flags().StringVar(&note, "note", "", "remove the cluster only if it was started with this note")
 	return cmd
 }
 
@@ -146,7 +146,7 @@ func newStatusCommand() *cobra.Command {
 				fmt.Printf("%s  %v\n", m.Name, m.Addresses())
 				states, err := machine.States(m.Name)
 				if errors.Is(err, machine.ErrStopped) {
-					fmt.Println("  is switched off")
+					fmt.Println("  is powered off")
 					continue
 				}
 				if err != nil {

@@ -20,7 +20,7 @@ func main() {
 	fail(err)
 }
 
-// fail ends the program: with the code of a command that it ran, and without a word, if that is what failed.
+// fail exits. For a failed command that passOn ran, it uses that command's exit code and prints nothing.
 func fail(err error) {
 	var exit *exec.ExitError
 	switch {
@@ -33,7 +33,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// errPassedOn marks the failure of a command whose own words were shown.
+// errPassedOn marks the failure of a command whose output was shown.
 var errPassedOn = errors.New("command failed")
 
 func newRootCommand() *cobra.Command {

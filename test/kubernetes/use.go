@@ -16,7 +16,7 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 )
 
-// passOn runs a command with this process's input and output, and its exit code becomes this program's.
+// passOn runs a command with this process's input and output. Its exit code becomes this program's.
 func passOn(cmd *exec.Cmd) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err := cmd.Run()
@@ -30,14 +30,14 @@ func passOn(cmd *exec.Cmd) error {
 func newExecCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec COMMAND [ARGUMENT]...",
-		Short: "Run a command where the API server can be reached, with KUBECONFIG and PATH set",
+		Short: "Run a command in the control plane's network namespace, with KUBECONFIG and PATH set",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b, err := testbed.Open()
 			if err != nil {
 				return err
 			}
-			// nsenter looks for the program in the PATH that it is given.
+			// nsenter finds the program in the command's PATH.
 			return passOn(b.Command(cmd.Context(), args[0], args[1:]...))
 		},
 	}
@@ -70,9 +70,9 @@ func newNodeCommand() *cobra.Command {
 	}
 	execute.Flags().SetInterspersed(false)
 	cmd.AddCommand(execute,
-		newPowerCommand("stop", "Take the power from a node", (*testbed.Testbed).StopNode),
-		newPowerCommand("start", "Give a node power again", (*testbed.Testbed).StartNode),
-		newPowerCommand("restart", "Reboot a node the hard way", (*testbed.Testbed).RestartNode),
+		newPowerCommand("stop", "Power off a node", (*testbed.Testbed).StopNode),
+		newPowerCommand("start", "Power on a node", (*testbed.Testbed).StartNode),
+		newPowerCommand("restart", "Power a node off and on", (*testbed.Testbed).RestartNode),
 	)
 	return cmd
 }
@@ -95,7 +95,7 @@ func newPowerCommand(verb, short string, do func(*testbed.Testbed, context.Conte
 func newLoadCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "load ARCHIVE [NODE]...",
-		Short: "Import an image archive into containerd of all nodes, or of those named",
+		Short: "Import an image archive into containerd of all nodes, or of the given ones",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b, err := testbed.Open()
@@ -107,7 +107,7 @@ func newLoadCommand() *cobra.Command {
 	}
 }
 
-// newLogsCommand works on what is left of a cluster that could not be started too.
+// newLogsCommand also works after a failed start.
 func newLogsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "logs [MACHINE [COMPONENT]]",

@@ -30,8 +30,8 @@ func identities(t *testing.T) *Identities {
 	return i
 }
 
-// TestServicesFindTheirFiles checks that every file below the machine's directory that an argument or another
-// file names is written.
+// TestServicesFindTheirFiles checks that each file in the machine's directory that an argument or another file names is
+// written.
 func TestServicesFindTheirFiles(t *testing.T) {
 	i := identities(t)
 	control, err := i.ControlPlaneFiles()
@@ -138,26 +138,26 @@ func TestNothingOfIPv4(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := string(files["kubelet.yaml"]) + string(files["kube-proxy.yaml"]) + string(files["kubelet.kubeconfig"]) + string(CoreDNS(six))
+	all := string(files["kubelet.yaml"]) + string(files["kube-proxy.yaml"]) + string(files["kubelet.kubeconfig"]) + string(CoreDNS(six))
 	for _, s := range append(ControlPlaneServices(six), NodeServices(six, six.Nodes[0])...) {
-		told += "\n" + strings.Join(s.Args, "\n")
+		all += "\n" + strings.Join(s.Args, "\n")
 	}
 	for _, want := range []string{
 		"server: https://[fd00:60::1]:6443", `clusterDNS: ["fd00:96::a"]`, `clusterIP: "fd00:96::a"`, "clusterCIDR: fd00:244::/48\n",
 		"--advertise-address=fd00:60::1\n", "--node-ip=fd00:60::11", "--cluster-cidr=fd00:244::/48\n", "--service-cluster-ip-range=fd00:96::/112\n",
 	} {
-		if !strings.Contains(told, want) {
-			t.Errorf("no %q in:\n%s", want, told)
+		if !strings.Contains(all, want) {
+			t.Errorf("no %q in:\n%s", want, all)
 		}
 	}
 	for _, wrong := range []string{"192.168.", "10.244.", "10.96."} {
-		if strings.Contains(told, wrong) {
-			t.Errorf("%q in:\n%s", wrong, told)
+		if strings.Contains(all, wrong) {
+			t.Errorf("%q in:\n%s", wrong, all)
 		}
 	}
 }
 
-// TestKubeconfig checks who the clients say they are.
+// TestKubeconfig checks the identities of the clients.
 func TestKubeconfig(t *testing.T) {
 	files, err := identities(t).NodeFiles(dual.Nodes[0])
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package config renders what the components of a cluster are told: their files, certificates and arguments.
+// Package config renders the configuration of a cluster's components: their files, certificates and arguments.
 package config
 
 import (
@@ -15,17 +15,16 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// Names of the images that the configuration mentions. They look like names with a registry in front, because
-// a bare word would be looked for on Docker's.
+// Names of the images in the configuration. They have a registry, because otherwise it would be Docker's.
 const (
 	PauseImage   = "localhost/k8s/pause:3.10.2"
 	CoreDNSImage = "localhost/k8s/coredns:1.14.7"
 )
 
-// Files are contents by name, relative to the directory of a machine.
+// Files are file contents by path, relative to the directory of a machine.
 type Files map[string][]byte
 
-// Write puts the files below dir. Only root may read them: there are private keys.
+// Write writes the files below dir, readable by root only, because of the private keys.
 func (f Files) Write(dir string) error {
 	for name, content := range f {
 		path := filepath.Join(dir, name)
@@ -45,7 +44,7 @@ func (f Files) pair(name string, p pki.Pair) {
 	f[name+".key"] = p.Key
 }
 
-// render fills one of the templates. They are part of the program, so what is wrong with one is a mistake here.
+// render executes an embedded template. It panics on an error, which is a bug.
 func render(name string, data any) []byte {
 	t := template.Must(template.New(name).Option("missingkey=error").ParseFS(templates, "templates/"+name))
 	var out strings.Builder

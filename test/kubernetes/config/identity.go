@@ -8,7 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// Identities are the authorities of a cluster: who it believes.
+// Identities are the certificate authorities of a cluster.
 type Identities struct {
 	cluster    plan.Cluster
 	authority  *pki.Authority
@@ -16,13 +16,13 @@ type Identities struct {
 	signingKey []byte
 }
 
-// NewIdentities makes the authorities of a cluster.
+// NewIdentities makes the certificate authorities of a cluster.
 func NewIdentities(c plan.Cluster) (*Identities, error) {
 	authority, err := pki.NewAuthority("kubernetes")
 	if err != nil {
 		return nil, err
 	}
-	// Who is believed in the name of others must not be whoever has a certificate of the cluster.
+	// A separate authority: a client with another certificate of the cluster must not act for other users.
 	frontProxy, err := pki.NewAuthority("front-proxy")
 	if err != nil {
 		return nil, err
@@ -43,12 +43,12 @@ func (i *Identities) client(user string, groups ...string) ([]byte, error) {
 	return kubeconfig(i.cluster.APIServer(), i.authority.Certificate, pair)
 }
 
-// Administrator is the kubeconfig of somebody who may do everything.
+// Administrator returns the kubeconfig of a cluster administrator.
 func (i *Identities) Administrator() ([]byte, error) {
 	return i.client("kubernetes-admin", "system:masters")
 }
 
-// ControlPlaneFiles are the files of the control plane's components.
+// ControlPlaneFiles returns the files of the control plane's components.
 func (i *Identities) ControlPlaneFiles() (Files, error) {
 	f := Files{"ca.crt": i.authority.Certificate, "ca.key": i.authority.Key,
 		"front-proxy-ca.crt": i.frontProxy.Certificate, "service-accounts.key": i.signingKey}
@@ -78,10 +78,10 @@ func (i *Identities) ControlPlaneFiles() (Files, error) {
 	return f, nil
 }
 
-// notReadyTaint is what kubelets register their nodes with where an agent of Beeline takes it away: docs/upgrade.md.
+// notReadyTaint is the taint with which kubelets register nodes, and which Beeline's agent removes, see docs/upgrade.md.
 const notReadyTaint = "node.beeline-cni.github.io/agent-not-ready"
 
-// NodeFiles are the files of a node's components.
+// NodeFiles returns the files of a node's components.
 func (i *Identities) NodeFiles(m plan.Machine) (Files, error) {
 	f := Files{"ca.crt": i.authority.Certificate}
 	server, err := i.authority.Server(m.Name, []string{m.Name}, m.Addresses())

@@ -8,7 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/pki"
 )
 
-// kubeconfig is the file with which a client finds the API server and says who it is.
+// kubeconfig is a kubeconfig file.
 func kubeconfig(server string, authority []byte, client pki.Pair) ([]byte, error) {
 	const name = "beeline"
 	type object = map[string]any

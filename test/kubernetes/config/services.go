@@ -13,11 +13,11 @@ import (
 // etcd is private to the control plane's network namespace, so it needs no certificates.
 const etcdURL = "http://127.0.0.1:2379"
 
-// ImagesLoaded is the file on a node's disk that says that containerd has the images every node needs. The
-// kubelet waits for it: it cannot fetch what is missing.
+// ImagesLoaded is the file on a node's disk that exists when containerd has the essential images. The kubelet waits for
+// it, because it cannot pull them.
 const ImagesLoaded = "/var/lib/beeline-images-loaded"
 
-// ContainerdSocket is where a node's containerd listens.
+// ContainerdSocket is the socket of a node's containerd.
 const ContainerdSocket = "/run/containerd/containerd.sock"
 
 // ControlPlaneServices are the components of the control plane.
@@ -29,7 +29,7 @@ func ControlPlaneServices(c plan.Cluster) []machine.Service {
 	return []machine.Service{
 		{
 			Name: "etcd",
-			// The data has the lifetime of the cluster: nothing is gained by waiting for the disk.
+			// The data need not outlive the cluster.
 			Args: []string{"etcd", "--data-dir=/var/lib/etcd", "--unsafe-no-fsync", "--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL, "--listen-peer-urls=http://127.0.0.1:2380"},
 		},
 		{
@@ -139,7 +139,7 @@ func CoreDNS(c plan.Cluster) []byte {
 		"Domain": plan.Domain, "DNS": c.DNSServiceIP(), "Image": CoreDNSImage, "Replicas": min(2, len(c.Nodes))})
 }
 
-// BridgeNetwork is the CNI configuration of a node whose pods have addresses of these ranges.
+// BridgeNetwork is the CNI configuration of a node with these pod CIDRs.
 func BridgeNetwork(ranges []netip.Prefix) []byte {
 	var defaults []netip.Prefix
 	for _, r := range ranges {

@@ -11,7 +11,8 @@ type verdict struct {
 	why string
 }
 
-// evaluate compares the tests that ran with the list. Every listed test must pass or be an exception; other failures count too.
+// evaluate compares the tests that ran with the list. Each listed test must pass or be an exception; failures of other
+// tests count too.
 func evaluate(listed, ran []spec, exceptions map[string]string) (verdicts []verdict) {
 	fail := func(s spec, format string, args ...any) verdict {
 		return verdict{s, "fail", fmt.Sprintf(format, args...)}

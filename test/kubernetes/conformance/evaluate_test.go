@@ -38,7 +38,7 @@ func TestEvaluate(t *testing.T) {
 			}
 			var out bytes.Buffer
 			if failed := emit(&out, evaluate(test.listed, test.ran, test.exceptions)); failed != strings.Contains(test.want, "fail") {
-				t.Errorf("emit says %t:\n%s", failed, out.String())
+				t.Errorf("emit returns %t:\n%s", failed, out.String())
 			}
 		})
 	}
@@ -80,7 +80,7 @@ func TestExceptions(t *testing.T) {
 	}
 	for _, wrong := range []string{"name\n", "name\nbecause\n"} {
 		if _, err := readExceptions(wrong); err == nil {
-			t.Errorf("%q is taken", wrong)
+			t.Errorf("%q is accepted", wrong)
 		}
 	}
 }
@@ -96,11 +96,11 @@ func TestSelectionOfTheKernel(t *testing.T) {
 		t.Errorf("exceptions %v, %v", got, err)
 	}
 	if _, err := lacks.exceptions(listed[:1]); err == nil {
-		t.Error("a need that no test has is no error")
+		t.Error("no error for a need that no test has")
 	}
 	has := selection{focus: "Netpol", needs: []need{{"X", `\[Feature:X\]`, func() bool { return true }}}}
 	got, err = has.exceptions(listed)
 	if flags := has.here().flags("-"); err != nil || len(got) > 0 || strings.Join(flags, " ") != "-focus=Netpol" {
-		t.Errorf("with the need fulfilled: exceptions %v, flags %q, %v", got, flags, err)
+		t.Errorf("with the feature present: exceptions %v, flags %q, %v", got, flags, err)
 	}
 }

@@ -39,7 +39,7 @@ func emit(w io.Writer, verdicts []verdict) (failed bool) {
 	return failed
 }
 
-// output explains a verdict; for a failure with the end of the test's log.
+// output explains a verdict, for a failure with the end of the test's log.
 func output(v verdict) string {
 	const enough = 6 << 10
 	switch v.result {

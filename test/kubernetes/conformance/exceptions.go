@@ -9,11 +9,11 @@ import (
 //go:embed exceptions.txt
 var exceptionsText string
 
-// excuse begins every reason: only the kernel may be missing something.
+// excuse is the prefix of all reasons: only a missing kernel feature is accepted.
 const excuse = "not on this kernel: "
 
-// readExceptions reads pairs of lines: the name of a test, and the reason why it cannot pass. Empty lines and lines that begin with #
-// are comments.
+// readExceptions reads pairs of lines: the name of a test, and the reason why it cannot pass. Empty lines and lines that
+// begin with # are comments.
 func readExceptions(text string) (map[string]string, error) {
 	exceptions := map[string]string{}
 	name := ""

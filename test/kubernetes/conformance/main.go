@@ -1,7 +1,7 @@
-// Command conformance runs Kubernetes' own tests of sig-network against the cluster under test: the Conformance tests, those of
-// NetworkPolicy, of two families, or more tests of Services. Every listed test must pass, except those that exceptions.txt lists and those
-// of kernel features that are missing, each with its reason. An empty run, a test that skips itself and an exception that passes are
-// failures. It prints `go test -json` events; build/gotestsum.sh sums them up.
+// Command conformance runs Kubernetes' own sig-network tests on the cluster under test: Conformance, NetworkPolicy, dual
+// stack, or more tests of Services. Each listed test must pass, except those in exceptions.txt and those of missing kernel
+// features, each with its reason. An empty run, a test that skips itself and an exception that passes are failures. It
+// prints `go test -json` events; build/gotestsum.sh sums them up.
 //
 //	build/gotestsum.sh conformance 'go run ./test/kubernetes/conformance [-tests conformance|netpol|dualstack|services] [-out DIR]'
 package main
@@ -22,7 +22,7 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/testcluster"
 )
 
-// processes is the number of tests that run at once. They mostly wait for pods, so two cores suffice.
+// processes is the number of parallel tests. They mostly wait for pods, so two CPUs suffice.
 const processes = 8
 
 func main() {
@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string) (failed bool, err error) {
 	verdicts := evaluate(listed, ran, exceptions)
 	failed = emit(os.Stdout, verdicts)
 	if !failed && runErr != nil {
-		return true, runErr // no test failed: something around them did
+		return true, runErr // ginkgo failed although no test did
 	}
 	return failed, nil
 }

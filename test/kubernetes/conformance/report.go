@@ -10,13 +10,13 @@ import (
 
 // spec is one of upstream's tests as ginkgo reports it.
 type spec struct {
-	// Name is the whole of it, as upstream's list of Conformance tests has it.
+	// Name is the full name, as in upstream's list of Conformance tests.
 	Name string
-	// State is ginkgo's: passed, skipped, failed, panicked, timedout, pending and others.
+	// State is ginkgo's state: passed, skipped, failed, panicked, timedout, pending and others.
 	State string
-	// Message says why it failed or skipped itself.
+	// Message is the reason for a failure or a skip.
 	Message string
-	// Log is what the test printed.
+	// Log is the test's output.
 	Log  string
 	Took time.Duration
 }

@@ -29,7 +29,7 @@ type need struct {
 var selections = map[string]selection{
 	"conformance": {focus: `\[sig-network\].*\[Conformance\]`, excused: exceptionsText},
 	"netpol":      {focus: `\[sig-network\] Netpol `, needs: []need{{"SCTP", `\[Feature:SCTPConnectivity\]`, haveSCTP}}},
-	// For clusters with both families.
+	// Only for dual-stack clusters.
 	"dualstack": {focus: `\[sig-network\].*\[Feature:IPv6DualStack\]`, needs: []need{{"SCTP", `\[Feature:SCTPConnectivity\]`, haveSCTP}}},
 	// Left out: tests that need a cloud or SCTP (Feature), stop components of the cluster (Disruptive), need the cluster to themselves
 	// (Serial), or take minutes (Slow).
@@ -47,7 +47,7 @@ func haveSCTP() bool {
 	return err == nil
 }
 
-// flags gives ginkgo's flags for a selection, whose names begin with prefix.
+// flags returns ginkgo's flags for a selection, with this prefix.
 func (s selection) flags(prefix string) []string {
 	flags := []string{prefix + "focus=" + s.focus}
 	if s.skip != "" {
@@ -56,7 +56,7 @@ func (s selection) flags(prefix string) []string {
 	return flags
 }
 
-// here is the selection without tests of features that this machine's kernel lacks.
+// here returns the selection without tests of features that this machine's kernel lacks.
 func (s selection) here() selection {
 	var skip []string
 	if s.skip != "" {
@@ -71,7 +71,7 @@ func (s selection) here() selection {
 	return s
 }
 
-// exceptions are the listed tests that need not pass, by name, with their reasons.
+// exceptions returns the reasons of the listed tests that need not pass, by name.
 func (s selection) exceptions(listed []spec) (map[string]string, error) {
 	all, err := readExceptions(s.excused)
 	if err != nil {

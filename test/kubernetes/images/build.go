@@ -14,8 +14,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/kubebuild"
 )
 
-// Build makes the images that the cache does not have for this version of Kubernetes, whose binaries it must have,
-// and gives all of them. It runs in the top directory of the project.
+// Build makes the images that the cache lacks for this version of Kubernetes, and returns all of them. The cache must have
+// the binaries. It runs in the top directory of the project.
 func Build(ctx context.Context, c kubebuild.Cache, kubernetes string, print kubebuild.Printf) ([]Archive, error) {
 	dir := filepath.Join(c.Dir(kubernetes), "images")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -42,7 +42,7 @@ func Build(ctx context.Context, c kubebuild.Cache, kubernetes string, print kube
 	return all, nil
 }
 
-// list asks upstream's tests which images they want.
+// list returns the images that upstream's tests use.
 func list(ctx context.Context, c kubebuild.Cache, kubernetes string) (map[string][]string, error) {
 	tests, err := c.Path(kubernetes, "e2e.test")
 	if err != nil {
@@ -71,11 +71,11 @@ type builder struct {
 	kubernetes string
 	dir        string
 	print      kubebuild.Printf
-	// work is a directory for what is made on the way; the packer is in it. Empty until something is made.
+	// work is a temporary directory with the packer; empty until an image is made.
 	work string
 }
 
-// image makes an archive unless it is there and its recipe and binaries are those of now.
+// image makes an archive unless it exists with the same recipe and binaries.
 func (b *builder) image(ctx context.Context, a Archive, i image) error {
 	recipe := a.Names[0] + " " + i.text()
 	var sources []string
@@ -144,7 +144,7 @@ func (b *builder) prepare(ctx context.Context) error {
 	return goBuild(ctx, "build/image", filepath.Join(work, "pack"), ".")
 }
 
-// trees are the arguments for the directories that the image is made of, the lower ones first.
+// trees returns the packer's arguments for the directories of the image, lower layers first.
 func (b *builder) trees(ctx context.Context, i image) ([]string, error) {
 	var args []string
 	base := ""

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// debianTree gives a directory with the packages and everything they depend on, unpacked. It is made once for each
-// list of packages; nothing is installed on this machine, and no script of a package runs.
+// debianTree returns a directory with the packages and their dependencies, unpacked. It makes one for each list of
+// packages. It installs nothing on this machine and runs no scripts of packages.
 func debianTree(ctx context.Context, dir, name string, packages []string, print func(string, ...any)) (string, error) {
 	recipe := sha256.Sum256(fmt.Append(nil, packages, unwanted))
 	tree := filepath.Join(dir, fmt.Sprintf("%s-%x", name, recipe[:6]))
@@ -28,7 +28,7 @@ func debianTree(ctx context.Context, dir, name string, packages []string, print 
 	defer os.RemoveAll(work)
 	print("fetching Debian packages for images: %s", strings.Join(packages, " "))
 	if err := fetch(ctx, work, packages); err != nil {
-		// Package lists may be missing or out of date; apt says if refreshing them fails.
+		// Package lists may be missing or out of date.
 		if err := run(ctx, work, "apt-get", "-q", "update"); err != nil {
 			return "", err
 		}
@@ -43,7 +43,7 @@ func debianTree(ctx context.Context, dir, name string, packages []string, print 
 	return tree, os.Rename(fresh, tree)
 }
 
-// fetch downloads the packages with all that they need: apt is made to believe that nothing is installed.
+// fetch downloads the packages with all dependencies: apt runs with an empty list of installed packages.
 func fetch(ctx context.Context, work string, packages []string) error {
 	if err := os.MkdirAll(filepath.Join(work, "archives/partial"), 0o755); err != nil {
 		return err
@@ -58,10 +58,10 @@ func fetch(ctx context.Context, work string, packages []string) error {
 		"install", "--download-only", "--no-install-recommends"}, packages...)...)
 }
 
-// mergedDirs are links into /usr in Debian, while packages may still have files in them.
+// mergedDirs are links into /usr in Debian; packages may still have files in them.
 var mergedDirs = []string{"bin", "sbin", "lib", "lib64"}
 
-// unwanted is what images do without, half of what the packages hold, and files that images have their own of.
+// unwanted are paths that images do not need, half of the packages' size, and files that images replace.
 var unwanted = []string{
 	"usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale", "usr/share/lintian", "usr/share/bug",
 	"usr/share/perl*", "usr/share/bash-completion", "usr/share/zoneinfo", "usr/lib/x86_64-linux-gnu/perl*", "usr/lib/x86_64-linux-gnu/libperl*",
@@ -101,7 +101,7 @@ func unpack(ctx context.Context, archives, tree string) error {
 	return nil
 }
 
-// run runs a command; its error says what the command said.
+// run runs a command. The error contains its output.
 func run(ctx context.Context, dir, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

@@ -31,7 +31,7 @@ registry.example/elsewhere/nginx:1
 	}
 }
 
-// TestRecipesAreWhole checks that what recipes name exists.
+// TestRecipesAreWhole checks that everything that recipes name exists.
 func TestRecipesAreWhole(t *testing.T) {
 	for name, i := range recipes {
 		if _, ok := packages[i.base]; !ok && i.base != "" {

@@ -1,5 +1,5 @@
-// Package images makes the container images of a cluster from the binaries and from Debian packages, as archives
-// that containerd imports. Nothing comes from a registry: the images bear the names that the upstream tests ask for, below
+// Package images makes the container images of a cluster from the binaries and from Debian packages, as archives that
+// containerd imports. Nothing comes from a registry: the images have the names that the upstream tests use, below
 // localhost.
 package images
 
@@ -11,18 +11,17 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/config"
 )
 
-// RepositoryList is what the file holds that upstream's tests read from $KUBE_TEST_REPO_LIST: the registries
-// that take the place of theirs.
+// RepositoryList is the content of the file $KUBE_TEST_REPO_LIST, with which upstream's tests replace their registries.
 const RepositoryList = `promoterE2eRegistry: localhost/e2e
 gcRegistry: localhost/k8s
 buildImageRegistry: localhost/build
 `
 
-// Sets of Debian packages that images are made of.
+// Sets of Debian packages.
 const (
 	// toolbox has the programs that the tests run inside agnhost.
 	toolbox = "toolbox"
-	// small is for images that have little more than a shell.
+	// small has little more than a shell.
 	small = "small"
 )
 
@@ -34,13 +33,13 @@ var packages = map[string][]string{
 	small: {"busybox", "conntrack"},
 }
 
-// image is the recipe of one.
+// image is the recipe of an image.
 type image struct {
-	// base is a set of packages, or nothing.
+	// base is a set of packages, or empty.
 	base string
-	// programs from the cache of binaries: name → place.
+	// programs are programs of the cache by name, with their paths in the image.
 	programs map[string]string
-	// files of the sources of Kubernetes: path → place.
+	// files are files of Kubernetes' sources by path, with their paths in the image.
 	files map[string]string
 	// extra are trees made by this package, by name.
 	extra []string
@@ -48,11 +47,11 @@ type image struct {
 	entrypoint, cmd string
 }
 
-// recipes are the images by the last part of their names without tag; upstream decides which tags its tests ask for.
+// recipes are the images by the last part of their names, without the tag, which upstream's tests choose.
 var recipes = map[string]image{
 	"agnhost": agnhost,
 	"busybox": {base: small, extra: []string{applets}, cmd: "sh"},
-	// A server that answers with a page is all that the tests of the network want of nginx.
+	// The network tests need only a server with a page instead of nginx.
 	"nginx": {base: small, extra: []string{applets, page}, cmd: "/bin/busybox httpd -f -p 80 -h /www"},
 	"regression-issue-74839": {
 		programs:   map[string]string{"regression-issue-74839": "/regression-issue-74839"},
@@ -62,10 +61,10 @@ var recipes = map[string]image{
 	"coredns": {programs: map[string]string{"coredns": "/coredns"}, entrypoint: "/coredns"},
 }
 
-// aliases are images that are the same as another here: the tests name the program to run in them.
+// aliases are images with the content of another: the tests give the program to run.
 var aliases = map[string]string{"glibc-dns-testing": "agnhost", "distroless-iptables": "busybox"}
 
-// agnhost is upstream's image of tools and small servers, of which the tests use nearly everything.
+// agnhost is upstream's image of tools and small servers.
 var agnhost = image{
 	base:       toolbox,
 	programs:   map[string]string{"agnhost": "/agnhost", "coredns": "/coredns"},
@@ -75,24 +74,23 @@ var agnhost = image{
 	cmd:        "pause",
 }
 
-// porter is a server inside agnhost; it looks for its certificate beside it.
+// porter is a server in agnhost, with its certificate in the same directory.
 const porter = "test/images/agnhost/porter/"
 
-// essential are the images that a node must have before it runs any pod, with their names.
+// essential are the images that a node needs before it runs pods, with their names.
 var essential = map[string]string{"pause": config.PauseImage, "coredns": config.CoreDNSImage}
 
-// Archive is a file with an image.
+// Archive is an image archive.
 type Archive struct {
 	// File is its path.
 	File string
-	// Names are those that the image goes by: the first is in the archive.
+	// Names are the names of the image: the first is in the archive.
 	Names []string
-	// Essential tells that nodes do not work without it.
+	// Essential reports whether a node needs it before it runs pods.
 	Essential bool
 }
 
-// match sorts the names that `e2e.test --list-images` printed by the recipes that there are for them, and adds
-// those that nodes need.
+// match assigns the names in the output of `e2e.test --list-images` to recipes, and adds the essential ones.
 func match(listed string) map[string][]string {
 	names := map[string][]string{}
 	for name := range strings.FieldsSeq(listed) {
@@ -116,14 +114,14 @@ func match(listed string) map[string][]string {
 	return names
 }
 
-// shortName is the last part of an image's name, without tag: the key of recipes.
+// shortName returns the last part of an image's name without the tag: the key of recipes.
 func shortName(name string) string {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	short, _, _ := strings.Cut(name, ":")
 	return short
 }
 
-// text is everything that decides what the image becomes, apart from the binaries in it.
+// text is the cache key of the image, except for its binaries.
 func (i image) text() string {
 	text := fmt.Sprintf("%+v %v %v", i, packages[i.base], extraTexts(i.extra))
 	if slices.Contains(i.extra, pauseProgram) {

@@ -15,17 +15,17 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// hierarchy is one mounted cgroup hierarchy: there are many where version 1 is in use, beside at most one of version 2.
+// hierarchy is a mounted cgroup hierarchy. cgroup v1 has many, cgroup v2 has one.
 type hierarchy struct {
-	// mount is where it is mounted, on this machine and inside the nodes.
+	// mount is its mount point, on this machine and inside the nodes.
 	mount string
-	// options mount version 1 again: its controllers or its name. Empty for version 2.
+	// options are the mount options of cgroup v1: controllers or name. Empty for v2.
 	options string
 }
 
 func (h hierarchy) v2() bool { return h.options == "" }
 
-// top is the cgroup of the whole cluster, of is that of one machine.
+// top is the cgroup of the cluster, of the cgroup of a machine.
 func (h hierarchy) top() string              { return filepath.Join(h.mount, plan.CgroupName) }
 func (h hierarchy) of(machine string) string { return filepath.Join(h.top(), machine) }
 
@@ -70,7 +70,7 @@ func parseHierarchies(mountinfo string) []hierarchy {
 	return found
 }
 
-// makeCgroups makes the machine's cgroup in every hierarchy and opens the one of version 2.
+// makeCgroups makes the machine's cgroup in each hierarchy and opens the one of cgroup v2.
 func makeCgroups(name string) (v2 *os.File, err error) {
 	all, err := hierarchies()
 	if err != nil {
@@ -94,8 +94,8 @@ func makeCgroups(name string) (v2 *os.File, err error) {
 	return v2, nil
 }
 
-// inheritResources gives a new cgroup what it does not have by itself: in version 1 the processors and memory
-// nodes of the one above, in version 2 the controllers, if there is no version 1 that the kubelet would use instead.
+// inheritResources sets what a new cgroup does not inherit: in v1 the CPUs and memory nodes of its parent, in v2 the
+// controllers, unless the kubelet uses v1.
 func inheritResources(dir string, onlyV2 bool) error {
 	above := filepath.Dir(dir)
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
@@ -122,14 +122,14 @@ func inheritResources(dir string, onlyV2 bool) error {
 	}
 	for _, c := range strings.Fields(string(controllers)) {
 		if err := os.WriteFile(filepath.Join(above, "cgroup.subtree_control"), []byte("+"+c), 0); err != nil {
-			return fmt.Errorf("pass on cgroup controller %s: %w", c, err)
+			return fmt.Errorf("enable cgroup controller %s: %w", c, err)
 		}
 	}
 	return nil
 }
 
-// joinCgroups moves this process into the machine's cgroups of version 1. That of version 2 it was born in: there
-// is no moment at which a process of the cluster is outside of the cgroup that ends it.
+// joinCgroups moves this process into the machine's v1 cgroups. It started in the machine's v2 cgroup, so that a kill of
+// that cgroup always ends all processes of the cluster.
 func joinCgroups(name string, all []hierarchy) error {
 	for _, h := range all {
 		if h.v2() {
@@ -142,8 +142,8 @@ func joinCgroups(name string, all []hierarchy) error {
 	return nil
 }
 
-// removeCgroups kills every process below one directory per hierarchy, and removes the directories. It is no error
-// when there are none.
+// removeCgroups kills all processes below one directory per hierarchy, and removes the directories. It is no error if
+// there are none.
 func removeCgroups(ctx context.Context, dir func(hierarchy) string) error {
 	all, err := hierarchies()
 	if err != nil {
@@ -167,7 +167,7 @@ func removeCgroups(ctx context.Context, dir func(hierarchy) string) error {
 	return nil
 }
 
-// processes are the ids, as seen here, of the machine's own processes: those that are in no container.
+// processes returns the process ids, on the host, of the machine's processes that are in no container.
 func processes(name string) ([]int, error) {
 	all, err := hierarchies()
 	if err != nil {
@@ -189,17 +189,17 @@ func processes(name string) ([]int, error) {
 	return pids, nil
 }
 
-// servicesCgroup is where the machine's own processes are when version 2 has controllers: it does not let a cgroup
-// have both processes and children with controllers. It is a leaf of the machine's cgroup.
+// servicesCgroup is the leaf of the machine's v2 cgroup with its own processes: a v2 cgroup cannot have both processes and
+// children with controllers.
 const servicesCgroup = "services"
 
-// commandCgroup is the cgroup of version 2 for commands that are run on the machine.
+// commandCgroup returns the v2 cgroup for commands on the machine.
 func commandCgroup(name string) (string, error) {
 	all, err := hierarchies()
 	if err != nil {
 		return "", err
 	}
-	at := slices.IndexFunc(all, hierarchy.v2) // hierarchies has made sure of it
+	at := slices.IndexFunc(all, hierarchy.v2) // hierarchies fails without v2
 	leaf := filepath.Join(all[at].of(name), servicesCgroup)
 	if _, err := os.Stat(leaf); err == nil {
 		return leaf, nil
@@ -207,7 +207,7 @@ func commandCgroup(name string) (string, error) {
 	return all[at].of(name), nil
 }
 
-// leaveRoot moves this process out of the root of its cgroup namespace, where that is needed.
+// leaveRoot moves this process to servicesCgroup if v2 has controllers.
 func leaveRoot(name string, all []hierarchy) error {
 	for _, h := range all {
 		controllers, err := os.ReadFile(filepath.Join(h.of(name), "cgroup.controllers"))

@@ -21,11 +21,11 @@ import (
 const (
 	// enterStage puts the process into the machine's namespaces and becomes the second stage.
 	enterStage = "enter"
-	// initStage is the machine's process number 1.
+	// initStage is the machine's process 1.
 	initStage = "init"
 )
 
-// Boot is what program boot does. It returns only errors.
+// Boot is the main function of program boot. It returns only with an error.
 func Boot(args []string) error {
 	if len(args) == 2 {
 		switch args[0] {
@@ -35,11 +35,10 @@ func Boot(args []string) error {
 			return supervise(args[1])
 		}
 	}
-	return errors.New("this program is run by the cluster's commands")
+	return errors.New("only the cluster's commands run this program")
 }
 
-// Start starts the machine, whose Spec is written and whose network namespace exists. The machine goes on
-// when this process ends.
+// Start starts a machine whose Spec is written and whose network namespace exists. The machine outlives this process.
 func Start(name string) error {
 	if _, err := makeDisk(name); err != nil {
 		return fmt.Errorf("make disk of machine %s: %w", name, err)
@@ -70,16 +69,16 @@ func Start(name string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start machine %s: %w", name, err)
 	}
-	// Where this process lives on, it collects what is left of the machine when it is stopped.
+	// Reaps the machine's process if this process lives longer.
 	go func() { _ = cmd.Wait() }()
 	return nil
 }
 
-// Console is the component under whose name the machine's first process itself logs.
+// Console is the name of the log of the machine's process 1.
 const Console = "machine"
 
-// environment is what services and commands on a machine have. A proxy for the way to the internet, which the
-// caller may have set, would be asked for the way to pods.
+// environment is the environment of services and commands on a machine. It has no proxy variables, which would also apply
+// to connections to pods.
 var environment = []string{
 	"PATH=" + plan.BinDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"HOME=/root",
@@ -89,7 +88,7 @@ var environment = []string{
 
 // enter is the first stage.
 func enter(name string) error {
-	// What follows changes the namespaces of this thread, which takes over the process at exec.
+	// exec keeps the namespaces of this thread.
 	runtime.LockOSThread()
 	s, err := readSpec(name)
 	if err != nil {
@@ -125,7 +124,7 @@ func enter(name string) error {
 	return fmt.Errorf("run %s: %w", plan.BootProgram, unix.Exec(plan.BootProgram, []string{plan.BootProgram, initStage, name}, environment))
 }
 
-// Stop takes the power from the machine. It is no error when it is not running.
+// Stop powers off the machine. It is no error if it is not running.
 func Stop(ctx context.Context, name string) error {
 	if err := removeCgroups(ctx, func(h hierarchy) string { return h.of(name) }); err != nil {
 		return fmt.Errorf("stop machine %s: %w", name, err)
@@ -133,13 +132,13 @@ func Stop(ctx context.Context, name string) error {
 	return nil
 }
 
-// StopAll takes the power from all machines.
+// StopAll powers off all machines.
 func StopAll(ctx context.Context) error { return removeCgroups(ctx, hierarchy.top) }
 
-// ErrStopped says that a machine is not running.
+// ErrStopped is the error for a machine that is not running.
 var ErrStopped = errors.New("is not running")
 
-// pidOne finds the machine's first process, as numbered here.
+// pidOne returns the host's process id of the machine's process 1.
 func pidOne(name string) (int, error) {
 	pids, err := processes(name)
 	if err != nil {
@@ -154,7 +153,7 @@ func pidOne(name string) (int, error) {
 	return 0, fmt.Errorf("machine %s %w", name, ErrStopped)
 }
 
-// innermostPid is what a process calls itself, see NSpid in proc_pid_status(5).
+// innermostPid returns a process's id in its own PID namespace, see NSpid in proc_pid_status(5).
 func innermostPid(status string) string {
 	for line := range strings.Lines(status) {
 		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
@@ -165,11 +164,10 @@ func innermostPid(status string) string {
 	return ""
 }
 
-// joinAndRun puts the shell into the cgroup that its first argument names, and becomes the command that follows.
+// joinAndRun moves the shell into the cgroup of its first argument, and executes the other arguments.
 const joinAndRun = `echo $$ >"$0/cgroup.procs" && exec "$@"`
 
-// Command makes a command that runs on the machine: in all its namespaces, and in its cgroup of version 2, to which programs for the
-// sockets of the machine's processes are attached.
+// Command makes a command in all namespaces of the machine and in its v2 cgroup, to which socket programs are attached.
 func Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
 	pid, err := pidOne(name)
 	if err != nil {
@@ -185,7 +183,7 @@ func Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error
 	return exec.CommandContext(ctx, "sh", append(nsenter, args...)...), nil
 }
 
-// Running tells whether the machine's first process is there.
+// Running reports whether the machine's process 1 exists.
 func Running(name string) (bool, error) {
 	_, err := pidOne(name)
 	if errors.Is(err, ErrStopped) {

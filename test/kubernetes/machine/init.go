@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// children are the running services. Process number 1 has to wait for every process that lost its parent, and
-// cannot know which those are: it waits for any, and tells the services about theirs.
+// children are the running services. Process 1 reaps all processes, also orphans, and reports the end of a service to
+// its goroutine.
 type children struct {
 	sync.Mutex
 	exits map[int]chan syscall.WaitStatus
 }
 
-// supervise is the second stage: process number 1 of the machine. It does not return: the machine is ended by force.
+// supervise is the second stage: process 1 of the machine. It does not return; Stop kills it.
 func supervise(name string) error {
 	s, err := readSpec(name)
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *children) reap() {
 	}
 }
 
-// pause is how long a service that ended stays down.
+// pause is the time until a service that ended is restarted.
 const pause = time.Second
 
 func (c *children) keepRunning(s Service) {
@@ -75,7 +75,7 @@ func (c *children) keepRunning(s Service) {
 	}
 }
 
-// run runs the service until it ends, and says how it ended.
+// run runs the service until it ends, and returns how it ended.
 func (c *children) run(s Service) string {
 	log, err := os.OpenFile("/var/log/components/"+s.Name+".log", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *children) run(s Service) string {
 		return err.Error()
 	}
 	exit := make(chan syscall.WaitStatus, 1)
-	c.Lock() // so that the end of the process cannot be seen before it is known whose it is
+	c.Lock() // until the process is registered, so that its end is not missed
 	pid, err := syscall.ForkExec(program, s.Args, &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   environment,
@@ -116,15 +116,15 @@ var null = func() *os.File {
 	return f
 }()
 
-// await returns when a condition of Service.After holds. It asks often: this is a third of the time that a
-// cluster takes to start.
+// await returns when a condition of Service.After holds. It polls often, because waits are a third of a cluster's start
+// time.
 func await(condition string) {
 	for !holds(condition) {
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
-// readiness is asked of servers whose certificates this process has no way to check, and tells no secret.
+// readiness requests have no secrets, and this process cannot verify the servers' certificates.
 var readiness = &http.Client{
 	Timeout: 2 * time.Second,
 	Transport: &http.Transport{

@@ -13,8 +13,8 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// maskedSysctls belong to the whole machine, and the kubelet sets them when they differ. It finds these values in
-// files of the node instead: nothing of this machine is changed.
+// maskedSysctls are settings of the whole machine that the kubelet would change. Files of the node with these values are
+// mounted over them, so the kubelet changes nothing.
 var maskedSysctls = map[string]string{
 	"vm/overcommit_memory": "1",
 	"vm/panic_on_oom":      "0",
@@ -22,10 +22,10 @@ var maskedSysctls = map[string]string{
 	"kernel/panic_on_oops": "1",
 }
 
-// diskDirs are on the machine's disk, so they are there again after a reboot.
+// diskDirs are on the machine's disk and outlive a reboot.
 var diskDirs = []string{"var/lib", "var/log/components", "var/cache", "var/tmp", "opt", "tmp", "etc.upper", "etc.work", "root"}
 
-// makeDisk makes what is missing on the machine's disk. It tells whether the disk is new.
+// makeDisk makes missing directories on the machine's disk. It reports whether the disk is new.
 func makeDisk(name string) (fresh bool, err error) {
 	disk := plan.Disk(name)
 	if _, err := os.Stat(filepath.Join(disk, "var/run")); err == nil {
@@ -44,7 +44,7 @@ func makeDisk(name string) (fresh bool, err error) {
 	return true, os.Symlink("/run", filepath.Join(disk, "var/run"))
 }
 
-// mounts collects the first error of a row of mounts below root.
+// mounts mounts below root and keeps the first error.
 type mounts struct {
 	root string
 	err  error
@@ -65,7 +65,7 @@ func (m *mounts) mount(source, target, fstype string, flags uintptr, options str
 	}
 }
 
-// bind makes a tree of this machine visible; a file needs a file to cover.
+// bind mounts a tree or a file of this machine. A file needs an existing target.
 func (m *mounts) bind(source, target string) {
 	if info, err := os.Stat(source); m.err == nil && err == nil && !info.IsDir() {
 		if m.err = os.MkdirAll(filepath.Dir(m.path(target)), 0o755); m.err == nil {
@@ -76,7 +76,7 @@ func (m *mounts) bind(source, target string) {
 	m.mount(source, target, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-// cover mounts a file over another, which is made if it is not there.
+// cover mounts a file over another, which it creates if missing.
 func cover(source, target string) error {
 	f, err := os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o644)
 	if err != nil {
@@ -95,8 +95,8 @@ func (m *mounts) readOnly(target string) {
 	}
 }
 
-// makeRoot builds the file system of the machine, and makes it this mount namespace's root. Programs come from
-// this machine's /usr; everything that changes is the node's own.
+// makeRoot builds the file system of the machine, and makes it this mount namespace's root. /usr is this machine's; all
+// writable files are the node's own.
 func makeRoot(s Spec, all []hierarchy) error {
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -135,7 +135,7 @@ func makeRoot(s Spec, all []hierarchy) error {
 	return m.enter()
 }
 
-// programs are the directories beside /usr that have some, or the links into /usr that took their place.
+// programs are the directories of programs outside /usr, or links into /usr.
 func (m *mounts) programs() {
 	for _, dir := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		link, err := os.Readlink("/" + dir)
@@ -155,7 +155,7 @@ func (m *mounts) programs() {
 	}
 }
 
-// cgroups mounts the hierarchies anew: in the cgroup namespace, the machine's own cgroup is their root.
+// cgroups mounts the hierarchies again: in the cgroup namespace, the machine's cgroup is their root.
 func (m *mounts) cgroups(all []hierarchy) {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if len(all) > 1 {
@@ -186,10 +186,10 @@ func (m *mounts) maskSysctls() {
 	}
 }
 
-// writeIdentity writes the files that tell machines apart.
+// writeIdentity writes the files that differ between machines.
 func writeIdentity(root string, s Spec, fresh bool) error {
 	etc := filepath.Join(root, "etc")
-	if fresh { // a network that this machine has itself is not the node's
+	if fresh { // without CNI configurations of this machine
 		if err := os.RemoveAll(filepath.Join(etc, "cni")); err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func writeIdentity(root string, s Spec, fresh bool) error {
 	}
 	for name, content := range files {
 		path := filepath.Join(etc, name)
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may be a link to elsewhere
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may be a symbolic link
 			return err
 		}
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
@@ -212,8 +212,8 @@ func writeIdentity(root string, s Spec, fresh bool) error {
 	return nil
 }
 
-// enter makes the tree the root and lets go of everything outside of it. Mounts are shared from here on, as the
-// kubelet and privileged pods expect.
+// enter makes the tree the root and unmounts the old one. Mounts are shared from here on, as the kubelet and privileged
+// pods expect.
 func (m *mounts) enter() error {
 	old := m.path(".old")
 	if err := os.Mkdir(old, 0o700); err != nil {
@@ -226,7 +226,7 @@ func (m *mounts) enter() error {
 		return err
 	}
 	if err := unix.Unmount("/.old", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("let go of this machine's root: %w", err)
+		return fmt.Errorf("unmount this machine's root: %w", err)
 	}
 	if err := os.Remove("/.old"); err != nil {
 		return err

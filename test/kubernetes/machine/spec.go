@@ -1,6 +1,5 @@
-// Package machine runs one machine of the cluster: a set of namespaces and cgroups whose first process starts
-// the machine's services, keeps them running and collects what they leave. It is ended as a machine loses its
-// power: everything in its cgroup is killed.
+// Package machine runs a machine of the cluster: namespaces and cgroups whose process 1 starts the machine's services,
+// restarts them and reaps orphans. Powering it off kills everything in its cgroup.
 package machine
 
 import (
@@ -12,31 +11,31 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// Spec is what a machine is made of.
+// Spec describes a machine.
 type Spec struct {
-	// Name is the host name; it names the network namespace, the cgroup and the disk too.
+	// Name is the host name, and the name of the network namespace, the cgroup and the disk.
 	Name string `json:"name"`
-	// Binaries are directories whose programs the machine finds in plan.BinDir.
+	// Binaries are directories whose programs appear in the machine's plan.BinDir.
 	Binaries []string `json:"binaries"`
 	// Hosts is the content of /etc/hosts.
 	Hosts string `json:"hosts"`
-	// Services are started at the same time; Service.After makes an order.
+	// Services start at the same time, except for Service.After.
 	Services []Service `json:"services"`
 }
 
 // Service is a program that the machine keeps running.
 type Service struct {
-	// Name is that of the log too.
+	// Name is also the name of its log.
 	Name string `json:"name"`
 	// Args are the program, found in PATH, and its arguments.
 	Args []string `json:"args"`
-	// After lists what the service waits for: URLs that answer 200, and absolute paths that exist.
+	// After lists what the service waits for: URLs that return 200, and absolute paths that exist.
 	After []string `json:"after,omitempty"`
 }
 
 func specPath(name string) string { return filepath.Join(plan.Dir(name), "machine.json") }
 
-// Write records the machine where its first process will read it.
+// Write writes the Spec for the machine's process 1.
 func (s Spec) Write() error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// failureSuffix is that of files beside the logs: they say how often and how a service ended since the start.
+// failureSuffix is the suffix of files beside the logs, which record how often and how a service ended since the start.
 const failureSuffix = ".ended"
 
 // recordFailure is called inside the machine.
@@ -38,16 +38,16 @@ func forgetFailures(name string) error {
 	return nil
 }
 
-// State is what is known of a service, or of the first process of the machine.
+// State is the state of a service, or of the machine's process 1.
 type State struct {
 	Service string
 	Running bool
-	// Ended is how often it ended since the machine was started, and Why how it did the last time.
+	// Ended is how often it ended since the machine's start, and Why how it ended the last time.
 	Ended int
 	Why   string
 }
 
-// States are those of the machine's services in the order of its Spec. It fails with ErrStopped if the machine is
+// States returns the states of the machine's services in the order of its Spec. It fails with ErrStopped if the machine is
 // not running.
 func States(name string) ([]State, error) {
 	s, err := readSpec(name)

@@ -1,4 +1,4 @@
-// Package pki makes the certificates and keys of a cluster. They live as long as the cluster: nothing is kept.
+// Package pki makes the certificates and keys of a cluster. No cluster reuses another's.
 package pki
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// lifetime is longer than any cluster is up, and the start lies back: clocks of test machines jump.
+// lifetime is longer than any cluster is up. Validity begins in the past, because clocks of test machines jump.
 const lifetime, slack = 30 * 24 * time.Hour, time.Hour
 
 // Pair is a certificate with its private key, both PEM.
@@ -47,7 +47,7 @@ func NewAuthority(name string) (*Authority, error) {
 	return &Authority{Pair: pair, certificate: template, key: key}, nil
 }
 
-// Client makes a client certificate: Kubernetes takes user for the name of the user, and groups for its groups.
+// Client makes a client certificate for a Kubernetes user and its groups.
 func (a *Authority) Client(user string, groups ...string) (Pair, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
@@ -56,7 +56,7 @@ func (a *Authority) Client(user string, groups ...string) (Pair, error) {
 	})
 }
 
-// Server makes a certificate for a server that is reached under these names and addresses.
+// Server makes a certificate for a server with these names and addresses.
 func (a *Authority) Server(name string, names []string, addresses []netip.Addr) (Pair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
@@ -107,7 +107,7 @@ func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
 }
 
-// SigningKey makes a private key without a certificate, as service account tokens are signed with.
+// SigningKey makes a private key without a certificate, for service account tokens.
 func SigningKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

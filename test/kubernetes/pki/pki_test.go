@@ -18,7 +18,7 @@ func authority(t *testing.T) *Authority {
 	return a
 }
 
-// parse checks that certificate and key belong together, and gives the certificate.
+// parse checks that certificate and key belong together, and returns the certificate.
 func parse(t *testing.T, p Pair) *x509.Certificate {
 	t.Helper()
 	if _, err := tls.X509KeyPair(p.Certificate, p.Key); err != nil {
@@ -36,7 +36,7 @@ func pool(t *testing.T, a *Authority) *x509.CertPool {
 	t.Helper()
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(a.Certificate) {
-		t.Fatal("the authority's certificate is not taken as a root")
+		t.Fatal("the authority's certificate is not accepted as a root")
 	}
 	return roots
 }
@@ -56,7 +56,7 @@ func TestClientIsUserWithGroups(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := c.Verify(x509.VerifyOptions{Roots: pool(t, a)}); err == nil {
-		t.Error("a client certificate is accepted of a server")
+		t.Error("a client certificate is accepted for a server")
 	}
 	client.Roots = pool(t, authority(t))
 	if _, err := c.Verify(client); err == nil {
@@ -78,7 +78,7 @@ func TestServerHasNamesAndAddresses(t *testing.T) {
 		}
 	}
 	if _, err := c.Verify(x509.VerifyOptions{Roots: pool(t, a), DNSName: "10.96.0.2"}); err == nil {
-		t.Error("valid for an address that was not asked for")
+		t.Error("valid for an address that was not requested")
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Ranges of the cluster. The pod ranges are cut into one piece per node by the controller manager.
+// CIDRs of the cluster. The controller manager assigns a part of the pod CIDRs to each node.
 const (
 	PodRange4     = "10.244.0.0/16"
 	PodRange6     = "fd00:244::/48"
@@ -14,7 +14,7 @@ const (
 	ServiceRange6 = "fd00:96::/112"
 )
 
-// Well-known addresses of services: the API server's are the first of the ranges by Kubernetes' own rule.
+// ClusterIPs of Services. By Kubernetes' rule the API server has the first of each range.
 const (
 	apiServiceIP4 = "10.96.0.1"
 	apiServiceIP6 = "fd00:96::1"
@@ -22,24 +22,24 @@ const (
 	dnsServiceIP6 = "fd00:96::a"
 )
 
-// Domain is what the names of Services end with.
+// Domain is the cluster domain.
 const Domain = "cluster.local"
 
-// APIServerPort is where the API server listens.
+// APIServerPort is the port of the API server.
 const APIServerPort = 6443
 
-// ControlPlane is the name of the machine that is no node.
+// ControlPlane is the name of the control plane's machine, which is not a node.
 const ControlPlane = "cp"
 
 // Machine is one machine of the cluster: the control plane or a node.
 type Machine struct {
 	// Name is its host name and, for nodes, the name in Kubernetes.
 	Name string
-	// Link is which of the links it is on: 0, or in the routed topology 1 or 2.
+	// Link is the number of its link: 0, or in the routed topology 1 or 2.
 	Link int
-	// Host is its number on the link, which its addresses are made of.
+	// Host is its number on the link, which is part of its addresses.
 	Host int
-	// Address4 and Address6 are with the prefix length of the link; that of a family which the cluster does not have is zero.
+	// Address4 and Address6 have the prefix length of the link; zero if the cluster does not have the family.
 	Address4, Address6 netip.Prefix
 }
 
@@ -56,7 +56,7 @@ func (m Machine) Addresses() (addresses []netip.Addr) {
 	return addresses
 }
 
-// Cluster is the whole plan.
+// Cluster is the plan of a cluster.
 type Cluster struct {
 	Options      Options
 	ControlPlane Machine
@@ -78,13 +78,13 @@ func New(o Options) Cluster {
 	return c
 }
 
-// Numbers of hosts on links: the control plane, and the router, which is on each.
+// Host numbers on links: the control plane, and the router, which is on each link.
 const (
 	controlPlaneHost = 1
 	routerHost       = 254
 )
 
-// addresses are those of host number host on a link.
+// addresses returns the addresses of a host on a link.
 func addresses(o Options, link, host int) (v4, v6 netip.Prefix) {
 	if o.IPv4() {
 		v4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(60 + link), byte(host)}), 24)
@@ -95,10 +95,10 @@ func addresses(o Options, link, host int) (v4, v6 netip.Prefix) {
 	return v4, v6
 }
 
-// Machines are the control plane and the nodes.
+// Machines returns the control plane and the nodes.
 func (c Cluster) Machines() []Machine { return append([]Machine{c.ControlPlane}, c.Nodes...) }
 
-// Node finds a node by its name.
+// Node returns a node by name.
 func (c Cluster) Node(name string) (Machine, error) {
 	for _, n := range c.Nodes {
 		if n.Name == name {
@@ -108,20 +108,20 @@ func (c Cluster) Node(name string) (Machine, error) {
 	return Machine{}, fmt.Errorf("no node %q: the cluster has n1 to n%d", name, len(c.Nodes))
 }
 
-// APIServer is the URL of the API server as machines see it.
+// APIServer returns the URL of the API server for machines.
 func (c Cluster) APIServer() string {
 	return "https://" + netip.AddrPortFrom(c.ControlPlane.Addresses()[0], APIServerPort).String()
 }
 
-// PodRanges are those of all pods, as components take them: separated by a comma.
+// PodRanges returns the comma-separated CIDRs of all pods.
 func (c Cluster) PodRanges() string { return strings.Join(c.families(PodRange4, PodRange6), ",") }
 
-// ServiceRanges are those of all services, separated by a comma.
+// ServiceRanges returns the comma-separated CIDRs of all Services.
 func (c Cluster) ServiceRanges() string {
 	return strings.Join(c.families(ServiceRange4, ServiceRange6), ",")
 }
 
-// APIServiceIPs are the addresses that the API server's Service can have.
+// APIServiceIPs returns the possible ClusterIPs of the API server's Service.
 func (c Cluster) APIServiceIPs() []netip.Addr {
 	var addresses []netip.Addr
 	for _, a := range c.families(apiServiceIP4, apiServiceIP6) {
@@ -130,10 +130,10 @@ func (c Cluster) APIServiceIPs() []netip.Addr {
 	return addresses
 }
 
-// DNSServiceIP is the address at which pods ask the cluster's name server.
+// DNSServiceIP returns the ClusterIP of the cluster's name server.
 func (c Cluster) DNSServiceIP() string { return c.families(dnsServiceIP4, dnsServiceIP6)[0] }
 
-// families are those of the two that the cluster has.
+// families returns the value of each IP family that the cluster has.
 func (c Cluster) families(v4, v6 string) (chosen []string) {
 	if c.Options.IPv4() {
 		chosen = append(chosen, v4)

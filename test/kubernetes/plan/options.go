@@ -1,5 +1,4 @@
-// Package plan derives everything about a cluster from a few options: names, addresses, paths, and the
-// commands that wire it. It touches nothing.
+// Package plan derives a cluster's names, addresses, paths and network commands from a few options. It changes nothing.
 package plan
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/kubebuild"
 )
 
-// The choices of the options that have some.
+// Values of the options with a fixed choice.
 var (
 	Networks   = []string{NetworkBeeline, NetworkBridge, NetworkNone}
 	Topologies = []string{TopologyFlat, TopologyRouted}
@@ -20,34 +19,34 @@ var (
 	Proxies    = []string{ProxyNone, ProxyIPTables, ProxyNFTables}
 )
 
-// What pods talk through.
+// Networks of the pods.
 const (
 	NetworkBeeline = "beeline"
 	// NetworkBridge is the reference plugins.
 	NetworkBridge = "bridge"
-	// NetworkNone is for who installs a network.
+	// NetworkNone is no network: the user installs one.
 	NetworkNone = "none"
 )
 
-// How nodes are joined.
+// Topologies of the nodes.
 const (
 	// TopologyFlat is all nodes on one link.
 	TopologyFlat = "flat"
-	// TopologyRouted is odd and even nodes on two links, with a router between.
+	// TopologyRouted is odd and even nodes on two links, with a router between them.
 	TopologyRouted = "routed"
 )
 
-// The addresses of pods, Services and nodes.
+// IP families of pods, Services and nodes.
 const (
 	FamilyIPv4 = "ipv4"
 	FamilyIPv6 = "ipv6"
-	// FamilyDual is both, with IPv4 first.
+	// FamilyDual is both families, IPv4 first.
 	FamilyDual = "dual"
 )
 
 // Modes of kube-proxy.
 const (
-	// ProxyNone is a cluster without kube-proxy: its network sends traffic for Services to their endpoints.
+	// ProxyNone is a cluster without kube-proxy: its network implements Services.
 	ProxyNone     = "none"
 	ProxyIPTables = "iptables"
 	ProxyNFTables = "nftables"
@@ -56,25 +55,25 @@ const (
 // MaxNodes is the maximum number of nodes in the address plan.
 const MaxNodes = 9
 
-// Options are what a person chooses.
+// Options are the options of a cluster.
 type Options struct {
 	// Nodes is the number of nodes, 1 to MaxNodes.
 	Nodes int `json:"nodes"`
 	// Kubernetes is the version without "v": "1.36.3".
 	Kubernetes string `json:"kubernetes"`
-	// Network is what pods talk through: one of Networks.
+	// Network is one of Networks.
 	Network string `json:"network"`
-	// Topology is how nodes are joined: one of Topologies.
+	// Topology is one of Topologies.
 	Topology string `json:"topology"`
 	// Family is one of Families.
 	Family string `json:"family"`
 	// Proxy is one of Proxies.
 	Proxy string `json:"proxy"`
-	// Note says who uses the cluster and what for; the next one who wants a cluster reads it.
+	// Note is who uses the cluster and why, for its other users.
 	Note string `json:"note"`
 }
 
-// Defaults fills what is zero. Whether there is a kube-proxy depends on whether the network needs one.
+// Defaults sets zero fields. The default of Proxy depends on Network.
 func (o Options) Defaults() Options {
 	for field, value := range map[*string]string{
 		&o.Kubernetes: kubebuild.Version, &o.Network: NetworkBeeline, &o.Topology: TopologyFlat, &o.Family: FamilyIPv4,
@@ -97,7 +96,7 @@ func (o Options) Defaults() Options {
 
 var version = regexp.MustCompile(`^1\.[0-9]+\.[0-9]+$`)
 
-// Validate names every option that is wrong.
+// Validate returns an error with all invalid options.
 func (o Options) Validate() error {
 	var errs []error
 	if o.Nodes < 1 || o.Nodes > MaxNodes {
@@ -120,13 +119,13 @@ func (o Options) Validate() error {
 		}
 	}
 	if o.Network == NetworkBridge && o.Proxy == ProxyNone {
-		errs = append(errs, errors.New("network bridge with proxy none: nothing would implement Services"))
+		errs = append(errs, errors.New("network bridge with proxy none: Services would not work"))
 	}
 	return errors.Join(errs...)
 }
 
-// IPv4 tells whether pods, services and nodes have IPv4 addresses.
+// IPv4 reports whether pods, Services and nodes have IPv4 addresses.
 func (o Options) IPv4() bool { return o.Family != FamilyIPv6 }
 
-// IPv6 tells whether they have IPv6 addresses.
+// IPv6 reports whether pods, Services and nodes have IPv6 addresses.
 func (o Options) IPv6() bool { return o.Family != FamilyIPv4 }

@@ -2,12 +2,12 @@ package plan
 
 import "path/filepath"
 
-// Places on the machine that runs the cluster. Everything the cluster leaves outside of the caches is below
-// RunDir and DiskDir, in the cgroups called CgroupName, or in network namespaces whose names begin with NetnsPrefix.
+// Paths on the machine that runs the cluster. Everything of the cluster outside of the caches is below RunDir and DiskDir,
+// in the cgroups CgroupName, or in network namespaces with NetnsPrefix.
 const (
-	// RunDir holds what processes need to find each other; machines see it at the same place.
+	// RunDir has configuration and sockets; machines have it at the same path.
 	RunDir = "/run/beeline-kubernetes"
-	// DiskDir holds what is large or outlives a reboot of a node: it must not be a tmpfs or overlay.
+	// DiskDir has large files and those that outlive a reboot of a node. It must not be a tmpfs or overlay.
 	DiskDir = "/var/lib/beeline-kubernetes"
 	// CgroupName is the cgroup, in each hierarchy, with one below it for each machine.
 	CgroupName  = "beeline-kubernetes"
@@ -15,40 +15,40 @@ const (
 	netnsDir    = "/run/netns"
 )
 
-// BinDir is where machines see the binaries.
+// BinDir is the directory of the binaries on machines.
 const BinDir = "/opt/kubernetes/bin"
 
-// Kubeconfig is the administrator's.
+// Kubeconfig is the administrator's kubeconfig.
 const Kubeconfig = RunDir + "/kubeconfig"
 
-// BeelineManifest is what was applied to install Beeline: the manifest of the project with what this cluster needs.
+// BeelineManifest is the applied manifest of Beeline: the project's with the changes for this cluster.
 const BeelineManifest = RunDir + "/beeline.yaml"
 
-// EnvFile lists, for shells and programs, what is needed to use the cluster: lines of NAME='value'.
+// EnvFile has the variables for the use of the cluster, as lines NAME='value'.
 const EnvFile = RunDir + "/env"
 
-// BootProgram is what the machines' first processes run.
+// BootProgram is the program of the machines' process 1.
 const BootProgram = RunDir + "/boot"
 
-// Record is the file that says what is up.
+// Record is the file that describes the cluster.
 const Record = RunDir + "/cluster.json"
 
 // Netns is the name of a machine's network namespace.
 func Netns(machine string) string { return NetnsPrefix + machine }
 
-// NetnsPath is where that namespace can be entered.
+// NetnsPath is the path of that namespace.
 func NetnsPath(machine string) string { return filepath.Join(netnsDir, Netns(machine)) }
 
-// Dir is where the machine's configuration lies.
+// Dir is the directory of the machine's configuration.
 func Dir(machine string) string { return filepath.Join(RunDir, machine) }
 
 // Disk is the machine's part of DiskDir.
 func Disk(machine string) string { return filepath.Join(DiskDir, machine) }
 
-// LogDir has one file for each component of the machine; it is the machine's /var/log/components as well.
+// LogDir has a file for each component of the machine. It is the machine's /var/log/components.
 func LogDir(machine string) string { return filepath.Join(Disk(machine), "var/log/components") }
 
-// Log is the log of one component, as seen from outside.
+// Log is the path of a component's log on the host.
 func Log(machine, component string) string {
 	return filepath.Join(LogDir(machine), component+".log")
 }

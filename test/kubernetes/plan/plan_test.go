@@ -23,7 +23,7 @@ func TestDefaultsKeepWhatWasChosen(t *testing.T) {
 	}
 }
 
-// Only a network that takes care of Services goes without kube-proxy.
+// Only a network that implements Services has no kube-proxy by default.
 func TestProxyOfEachNetwork(t *testing.T) {
 	for network, want := range map[string]string{"": ProxyNone, NetworkBeeline: ProxyNone, NetworkBridge: ProxyIPTables, NetworkNone: ProxyIPTables} {
 		if got := (Options{Network: network}).Defaults().Proxy; got != want {
@@ -59,7 +59,7 @@ func TestAddressesAreUnique(t *testing.T) {
 		for _, m := range c.Machines() {
 			for _, a := range m.Addresses() {
 				if other := seen[a]; other != "" {
-					t.Errorf("%s, %s: %s is of %s and %s", o.Topology, o.Family, a, other, m.Name)
+					t.Errorf("%s, %s: %s belongs to %s and %s", o.Topology, o.Family, a, other, m.Name)
 				}
 				seen[a] = m.Name
 			}
@@ -88,7 +88,7 @@ func TestNode(t *testing.T) {
 	}
 	for _, name := range []string{"n3", "cp", ""} {
 		if _, err := c.Node(name); err == nil {
-			t.Errorf("%q is taken for a node", name)
+			t.Errorf("%q counts as a node", name)
 		}
 	}
 }

@@ -5,20 +5,20 @@ import (
 	"net/netip"
 )
 
-// Router is the name of the namespace between the links of the routed topology. It is no machine: nothing runs there.
+// Router is the network namespace between the links of the routed topology. It has no processes.
 const Router = "router"
 
-// podTable is where the router keeps the routes to pods. Only what comes from the control plane looks there:
-// were nodes allowed to, a tunnel that does not work would not be noticed.
+// podTable is the router's table of routes to pods. Only packets from the control plane use it: with such routes for
+// nodes, a broken tunnel would not be noticed.
 const podTable = 100
 
 // Batch is a list of commands for `ip -batch` in one namespace.
 type Batch struct {
 	// Netns is the namespace's name.
 	Netns string
-	// Family is the option of ip for all of its commands: "-6" where no address of theirs tells the family.
+	// Family is the option "-6" of ip for commands without an address that implies the family.
 	Family string
-	// Commands are without the leading "ip". Options cannot be among them: in a batch, ip takes these for objects.
+	// Commands have no leading "ip" and no options, because ip takes options in a batch for objects.
 	Commands []string
 }
 
@@ -29,10 +29,10 @@ func (b *Batch) add(format string, args ...any) {
 // switchName is the bridge of a link.
 func switchName(link int) string { return fmt.Sprintf("link%d", link) }
 
-// switchNetns is where the bridges of the links are: they are the wires, so it matters to no machine.
+// switchNetns is the network namespace of the links' bridges.
 const switchNetns = "wire"
 
-// Namespaces are the names of all network namespaces of the cluster, without prefix, those of wires first.
+// Namespaces returns the names of all network namespaces of the cluster, without prefix, switchNetns first.
 func (c Cluster) Namespaces() []string {
 	names := []string{switchNetns}
 	if c.routed() {
@@ -46,7 +46,7 @@ func (c Cluster) Namespaces() []string {
 
 func (c Cluster) routed() bool { return c.Options.Topology == TopologyRouted }
 
-// WireLinks makes the links, which nothing is plugged into yet.
+// WireLinks makes the links, without ports.
 func (c Cluster) WireLinks() []Batch {
 	b := Batch{Netns: switchNetns}
 	for link := range c.links() {
@@ -79,7 +79,7 @@ func (c Cluster) links() int {
 	return 1
 }
 
-// WireMachine plugs a machine into its link and gives it addresses and a way to the other links.
+// WireMachine connects a machine to its link and adds addresses and routes to the other links.
 func (c Cluster) WireMachine(m Machine) []Batch {
 	wires := Batch{Netns: switchNetns}
 	wires.plug("w-"+m.Name, switchName(m.Link), m.Name, "eth0", m.Link, m.Host)
@@ -103,13 +103,13 @@ func (c Cluster) WireMachine(m Machine) []Batch {
 	return []Batch{wires, inside}
 }
 
-// UnplugMachine removes what of WireMachine is outside of the machine's namespace, and may outlive it.
+// UnplugMachine removes the port of a machine on its link, which may outlive the machine's namespace.
 func (c Cluster) UnplugMachine(m Machine) Batch {
 	return Batch{Netns: switchNetns, Commands: []string{"link del w-" + m.Name}}
 }
 
-// plug makes a pair of devices, one a port of the bridge, one in another namespace of the cluster. The MAC
-// address is made of the link and the number on it, so that it is the same after a reboot, as with real cards.
+// plug makes a veth pair: a port of the bridge, and a device in another namespace of the cluster. The MAC address is made
+// of link and host number, so that it is the same after a reboot, as a real card's.
 func (b *Batch) plug(port, bridge, netns, device string, link, host int) {
 	b.add("link add %s type veth peer name %s address 02:00:c0:a8:%02x:%02x netns %s", port, device, 60+link, host, Netns(netns))
 	b.add("link set %s master %s up", port, bridge)
@@ -125,10 +125,9 @@ func (b *Batch) address(device string, v4, v6 netip.Prefix) {
 	b.add("link set %s up", device)
 }
 
-// PodRoutes are the static routes to the pods of a node, whose ranges Kubernetes chose: in the control plane,
-// from where the API server opens connections to pods, and in the router on the way there. With the bridge network,
-// which has no routes of its own, also in every other node, and in the router for everybody.
-// Commands replace what is there, so they can be repeated.
+// PodRoutes returns the commands for static routes to the pods of a node, with CIDRs from Kubernetes: in the control
+// plane, because the API server connects to pods, and in the router for the control plane. The bridge network has no
+// routes of its own, so with it also in all other nodes, and in the router for all. The commands can be repeated.
 func (c Cluster) PodRoutes(node Machine, ranges []netip.Prefix) []Batch {
 	var batches []Batch
 	for _, m := range c.Machines() {
@@ -156,7 +155,7 @@ func (c Cluster) PodRoutes(node Machine, ranges []netip.Prefix) []Batch {
 	return append(batches, router)
 }
 
-// nextHop is the first address on the way from one machine to another.
+// nextHop returns the next hop from one machine to another.
 func (c Cluster) nextHop(from, to Machine, six bool) netip.Addr {
 	if from.Link == to.Link {
 		return address(to, six)

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// text shows batches as commands for a person.
+// text formats batches as commands.
 func text(batches []Batch) string {
 	var b strings.Builder
 	for _, batch := range batches {
@@ -126,7 +126,7 @@ router: route replace fd00:244::/64 via fd00:60:1::11 table 100
 router: route replace fd00:244::/64 via fd00:60:1::11`)
 }
 
-// TestBatchesHaveNoOptions holds because ip refuses options in a batch.
+// TestBatchesHaveNoOptions checks that batches have no options, which ip rejects in a batch.
 func TestBatchesHaveNoOptions(t *testing.T) {
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24"), netip.MustParsePrefix("fd00:244::/64")}
 	for _, topology := range Topologies {
@@ -145,7 +145,7 @@ func TestBatchesHaveNoOptions(t *testing.T) {
 	}
 }
 
-// TestNamesFitTheKernel holds because device names have at most 15 characters.
+// TestNamesFitTheKernel checks that device names have at most 15 characters.
 func TestNamesFitTheKernel(t *testing.T) {
 	c := New(Options{Topology: TopologyRouted, Nodes: MaxNodes}.Defaults())
 	batches := c.WireLinks()

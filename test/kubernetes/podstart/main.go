@@ -1,11 +1,11 @@
-// Command podstart measures how long pods take to start with Beeline and with the bridge network, in the same test
-// bed: for each network it brings a cluster up, creates pods at once, round after round, and takes it down. It prints, for
-// each network, the time from a pod's creation until its container runs (p50, p99) and the time until all run.
+// Command podstart measures how long pods take to start with Beeline and with the bridge network on the testbed. For each
+// network it starts a cluster, creates pods at once, round after round, and removes the cluster. It prints the time from
+// a pod's creation until its container runs (p50, p99) and the time until all run.
 //
 //	make image && go run ./test/kubernetes/podstart [-pods 100] [-rounds 3] [-networks beeline,bridge]
 //
-// Pods start when the kubelet, the container runtime and the network have done their parts; the network's own part is
-// measured by `beeline-lab bench`, as CNI ADD. Other load on the machine changes the figures of both networks.
+// The time includes kubelet and container runtime. `beeline-lab bench` measures the network's own part, CNI ADD. Other
+// load on the machine changes the figures of both networks.
 package main
 
 import (
@@ -62,17 +62,17 @@ func run(ctx context.Context, args []string) error {
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
 
-// note says whose cluster it is.
+// note marks the clusters of this program.
 const note = "podstart"
 
-// measure starts pods round after round on a cluster with this network, which it brings up and takes down.
+// measure starts a cluster with this network, starts pods round after round, and removes the cluster.
 func measure(ctx context.Context, network string, parts testbed.Parts, pods, rounds int) (measured []starts, err error) {
 	cluster, err := testbed.Up(ctx, plan.Options{Network: network, Note: note}.Defaults(), parts, progress)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, testbed.DownNoted(context.WithoutCancel(ctx), note)) }()
-	// The first pods of a node pay for what is done once.
+	// The first pods of a node are slower.
 	if _, err := startPods(ctx, cluster, 2*len(cluster.Cluster.Nodes)); err != nil {
 		return nil, err
 	}

@@ -16,15 +16,15 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 )
 
-// starts is how long pods took to start.
+// starts has the start times of pods.
 type starts struct {
 	// each is sorted.
 	each []time.Duration
-	// all is from the first pod's creation until the last one runs.
+	// all is the time from the first pod's creation until all run.
 	all time.Duration
 }
 
-// quantile gives the smallest time that this share of the pods did not exceed.
+// quantile returns a quantile of the start times.
 func (s starts) quantile(share float64) time.Duration {
 	return s.each[max(0, int(math.Ceil(share*float64(len(s.each))))-1)]
 }
@@ -34,8 +34,8 @@ const (
 	label = "podstart"
 )
 
-// startPods creates so many pods, alternating between the nodes, waits until all run, and deletes them. Pods are
-// seen to run through a watch: the API's own timestamps have whole seconds.
+// startPods creates count pods, alternating between the nodes, waits until all run, and deletes them. It times events of
+// a watch, because the API's timestamps are whole seconds.
 func startPods(ctx context.Context, cluster *testbed.Testbed, count int) (s starts, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -49,7 +49,7 @@ func startPods(ctx context.Context, cluster *testbed.Testbed, count int) (s star
 	}
 	defer func() {
 		cancel()
-		_ = watch.Wait() // it was killed
+		_ = watch.Wait() // killed by cancel
 	}()
 	objects, err := manifest(cluster, count)
 	if err != nil {
@@ -62,7 +62,7 @@ func startPods(ctx context.Context, cluster *testbed.Testbed, count int) (s star
 	go func() {
 		said, err := create.CombinedOutput()
 		if err != nil {
-			cancel() // ends the watch, which would wait for ever
+			cancel() // ends the watch
 			err = fmt.Errorf("create pods: %w: %s", err, said)
 		}
 		created <- err
@@ -79,7 +79,7 @@ func startPods(ctx context.Context, cluster *testbed.Testbed, count int) (s star
 	return s, err
 }
 
-// awaitRunning reads events of pods until so many have been seen to run.
+// awaitRunning reads events until count pods run.
 func awaitRunning(events *json.Decoder, count int) (s starts, err error) {
 	added, running := map[string]time.Time{}, map[string]bool{}
 	for len(running) < count {

@@ -16,8 +16,8 @@ import (
 // command runs tests and prints events of `go test -json`.
 type command []string
 
-// run runs the command and forwards its events. The cluster's name is appended to the packages' names, since the same tests run on
-// several clusters.
+// run runs the command and forwards its events. It appends the cluster's name to the packages' names, because the same
+// tests run on several clusters.
 func (c command) run(ctx context.Context, cluster string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -78,6 +78,6 @@ func report(step string, begin time.Time, err error) {
 		event["Action"] = "fail"
 	}
 	_ = encoder.Encode(event)
-	delete(event, "Test") // and of the package, which is that step alone
+	delete(event, "Test") // the package's own event
 	_ = encoder.Encode(event)
 }

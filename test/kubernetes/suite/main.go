@@ -54,8 +54,8 @@ func smoke(run string) command {
 	return command{"go", "test", "-json", "-count=1", "-timeout=90m", "-tags=kubernetes", "-run=" + run, "./test/kubernetes/smoke"}
 }
 
-// rounds are the clusters of a run: all tests on the flat one, the tests that depend on the topology on the routed one, and those that
-// depend on kube-proxy beside kube-proxy. Its mode nftables is optional.
+// rounds are the clusters of a run: all tests on the flat one, tests that depend on the topology on the routed one, and
+// tests that depend on kube-proxy with kube-proxy. The mode nftables is optional.
 func rounds(logs string) []round {
 	besideProxy := smoke("^TestNetwork$/^(NodesAreReady|ClusterDNS|ClusterIP|PodsAndServicesAtOnce|NodePort|NodePortLocal|HostPort|ExternalSeesNodes|APIServerFromPods)$")
 	return []round{
@@ -65,7 +65,7 @@ func rounds(logs string) []round {
 			conformance(logs, "netpol"),
 		}},
 		{name: plan.TopologyRouted, options: plan.Options{Network: plan.NetworkBeeline, Topology: plan.TopologyRouted}, tests: []command{
-			// The machine outside is not on the nodes' link, so it cannot have routes through them.
+			// The external machine is not on the nodes' link, so it cannot have routes through them.
 			append(smoke("^TestNetwork$"), "-skip=^TestNetwork$/^(LoadBalancer|ExternalIP)$"),
 		}},
 		{name: "kube-proxy", options: plan.Options{Network: plan.NetworkBeeline, Proxy: plan.ProxyIPTables}, tests: []command{besideProxy}},
@@ -115,7 +115,7 @@ func run(ctx context.Context, args []string) error {
 	return errors.Join(errs...)
 }
 
-// testRemote runs all tests on a cluster that exists. Tests that need the testbed skip themselves.
+// testRemote runs all tests on an existing cluster. Tests that need the testbed skip themselves.
 func testRemote(ctx context.Context, kubeconfig, image, logs string) error {
 	cache, err := kubebuild.OpenCache()
 	if err != nil {
@@ -151,8 +151,8 @@ func choose(all []round, names string) (chosen []round, err error) {
 	return chosen, nil
 }
 
-// withFamily gives the rounds' clusters addresses of this family and appends it to the rounds' names. A dual-stack cluster on which
-// everything is tested also gets Kubernetes' own tests of dual stack.
+// withFamily sets the family of the rounds' clusters and appends it to the rounds' names. A dual-stack cluster with all
+// tests also gets Kubernetes' own tests of dual stack.
 func withFamily(all []round, family, logs string) (chosen []round, err error) {
 	for _, r := range all {
 		r.options.Family = family

@@ -51,7 +51,7 @@ func TestWithFamily(t *testing.T) {
 		}
 	}
 	if len(all[0].tests) != len(rounds("logs")[0].tests) || all[0].options.Family != "" {
-		t.Error("the rounds that were given have changed")
+		t.Error("withFamily changed its argument")
 	}
 	if _, err := withFamily(all, "ipx", "logs"); err == nil || !strings.Contains(err.Error(), `"ipx"`) {
 		t.Errorf("an unknown family: %v", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// configure writes everything that machines read.
+// configure writes the files that machines read.
 func (b *Testbed) configure(p Parts) error {
 	if err := copyFile(plan.BootProgram, p.Boot, 0o755); err != nil {
 		return err
@@ -51,10 +51,10 @@ func (b *Testbed) configure(p Parts) error {
 	return b.writeAccess(identities)
 }
 
-// repositoryList is the file that KUBE_TEST_REPO_LIST names.
+// repositoryList is the value of KUBE_TEST_REPO_LIST.
 const repositoryList = plan.RunDir + "/repositories.yaml"
 
-// writeAccess writes what users of the cluster need.
+// writeAccess writes the files for users of the cluster.
 func (b *Testbed) writeAccess(identities *config.Identities) error {
 	administrator, err := identities.Administrator()
 	if err != nil {

@@ -12,11 +12,10 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// Down ends the cluster and removes everything of it, also what a command left that crashed. It is no error when
-// there is nothing.
+// Down removes the cluster, also what a crashed command left. It is no error if there is none.
 func Down(ctx context.Context) error { return DownNoted(ctx, "") }
 
-// DownNoted is Down for a cluster with that note: another one it leaves alone, and fails.
+// DownNoted is Down for a cluster with that note. It fails for another cluster, and does not change it.
 func DownNoted(ctx context.Context, note string) error {
 	unlock, err := lock(ctx)
 	if err != nil {
@@ -24,7 +23,7 @@ func DownNoted(ctx context.Context, note string) error {
 	}
 	defer unlock()
 	if r, err := readRecord(); err == nil && note != "" && r.Options.Note != note {
-		return fmt.Errorf("the cluster is somebody else's (%s): left alone", r.who())
+		return fmt.Errorf("the cluster has another user (%s): not removed", r.who())
 	}
 	if err := takeDown(ctx); err != nil {
 		return err
@@ -32,8 +31,8 @@ func DownNoted(ctx context.Context, note string) error {
 	return os.Remove(plan.RunDir)
 }
 
-// takeDown does the work of Down with the cluster locked, and leaves the directory that is locked. Each step can be
-// repeated. The record, which says what settings the machine had, goes last.
+// takeDown does the work of Down with the cluster locked. Each step can be repeated. It removes the record, which has
+// the machine's original settings, last, and leaves the locked directory.
 func takeDown(ctx context.Context) error {
 	if err := machine.StopAll(ctx); err != nil {
 		return err

@@ -11,10 +11,10 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/machine"
 )
 
-// namespace is containerd's for what belongs to Kubernetes.
+// namespace is the namespace of Kubernetes in containerd.
 const namespace = "k8s.io"
 
-// Load imports an image archive into containerd of the nodes, or of all where none is named.
+// Load imports an image archive into containerd of the given nodes, or of all.
 func (b *Testbed) Load(ctx context.Context, file string, nodes ...string) error {
 	if len(nodes) == 0 {
 		for _, n := range b.Cluster.Nodes {
@@ -47,7 +47,7 @@ func load(ctx context.Context, node, file string) error {
 	return nil
 }
 
-// loadAll loads the archives that are essential, or the others, on one node, under all their names.
+// loadAll loads either the essential archives or the others on one node, with all their names.
 func loadAll(ctx context.Context, node string, archives []images.Archive, essential bool) error {
 	for _, a := range archives {
 		if a.Essential != essential {
@@ -64,7 +64,7 @@ func loadAll(ctx context.Context, node string, archives []images.Archive, essent
 			return err
 		}
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("name image %s on %s: %w: %s", a.Names[0], node, err, out)
+			return fmt.Errorf("tag image %s on %s: %w: %s", a.Names[0], node, err, out)
 		}
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// installNetwork gives the nodes their network. ranges are those of the pods, by node.
+// installNetwork installs the network on the nodes. ranges are the pod CIDRs by node.
 func (b *Testbed) installNetwork(ctx context.Context, ranges map[string][]netip.Prefix, p Parts) error {
 	for _, n := range b.Cluster.Nodes {
 		if err := installPlugins(n.Name, b.Cluster.Options.Network); err != nil {
@@ -37,8 +37,7 @@ func (b *Testbed) installNetwork(ctx context.Context, ranges map[string][]netip.
 	return nil
 }
 
-// plugins are the reference plugins that a node has with each network. The container runtime itself calls
-// loopback, so nodes of Kubernetes have it whatever their network is.
+// plugins are the reference plugins of a node with each network. The container runtime itself calls loopback.
 var plugins = map[string][]string{
 	plan.NetworkBeeline: {"loopback"},
 	plan.NetworkBridge:  {"loopback", "bridge", "host-local", "portmap"},
@@ -58,7 +57,7 @@ func installPlugins(node, network string) error {
 	return nil
 }
 
-// writeOnNode writes a file from inside the node: its /etc is an overlay, which must not be changed from below.
+// writeOnNode writes a file from inside the node: the lower layer of its /etc, an overlay, must not change.
 func (b *Testbed) writeOnNode(ctx context.Context, node, path string, content []byte) error {
 	cmd, err := b.NodeCommand(ctx, node, "sh", "-c", `mkdir -p "${1%/*}" && cat >"$1.next" && mv "$1.next" "$1"`, "sh", path)
 	if err != nil {
@@ -71,7 +70,7 @@ func (b *Testbed) writeOnNode(ctx context.Context, node, path string, content []
 	return nil
 }
 
-// installBeeline does what a user does: the image to the nodes, and the manifest to the API server.
+// installBeeline loads the image on the nodes and applies the manifest, as users do.
 func (b *Testbed) installBeeline(ctx context.Context, p Parts) error {
 	if p.Manifest == "" || p.Archive == "" {
 		return errors.New("the network beeline needs a manifest and an image archive")
@@ -98,19 +97,20 @@ func (b *Testbed) installBeeline(ctx context.Context, p Parts) error {
 	return nil
 }
 
-// agentArgs matches the first argument of the agent in a manifest; the others match the arguments that fitManifest replaces.
+// agentArgs matches the first argument of the agent in a manifest. The others match arguments that fitManifest replaces.
 var (
 	externalArg = regexp.MustCompile(`(?m)--external-ips=\S+`)
 	agentArgs   = regexp.MustCompile(`(?m)^( *- )run\n`)
 	servicesArg = regexp.MustCompile(`(?m)--services=\S+`)
 )
 
-// externalIPs are the networks of the externalIPs that tests give to Services: the smoke tests' (RFC 5737, RFC 3849), and 203.0.113.250 of upstream's
-// "should be possible to connect to a service via ExternalIP when the external IP is not assigned to a node".
+// externalIPs are the networks of the externalIPs in tests: the smoke tests' (RFC 5737, RFC 3849), and 203.0.113.250 of
+// upstream's "should be possible to connect to a service via ExternalIP when the external IP is not assigned to a node".
 const externalIPs = "198.51.100.0/24,203.0.113.0/24,2001:db8::/32"
 
-// fitManifest changes what docs/install.md asks of a user. Without kube-proxy the agent needs the API server's address, since the agent
-// itself makes that Service reachable; beside kube-proxy the agent must leave Services alone. Tests have Services with externalIPs.
+// fitManifest makes the changes that docs/install.md describes. Without kube-proxy the agent needs the API server's
+// address, because the agent itself implements that Service. With kube-proxy the agent must not implement Services.
+// Tests have Services with externalIPs.
 func fitManifest(c plan.Cluster, manifest []byte) ([]byte, error) {
 	if len(agentArgs.FindAll(manifest, -1)) != 1 || len(servicesArg.FindAll(manifest, -1)) != 1 || len(externalArg.FindAll(manifest, -1)) != 1 {
 		return nil, errors.New("the manifest lacks an agent with the expected arguments")
@@ -122,10 +122,10 @@ func fitManifest(c plan.Cluster, manifest []byte) ([]byte, error) {
 	return servicesArg.ReplaceAll(manifest, []byte("--services=kube-proxy")), nil
 }
 
-// awaitRanges waits until each node has the ranges of its pods, and gives them by node.
+// awaitRanges waits until each node has its pod CIDRs, and returns them by node.
 func (b *Testbed) awaitRanges(ctx context.Context) (map[string][]netip.Prefix, error) {
 	var ranges map[string][]netip.Prefix
-	err := b.await(ctx, "the nodes and their ranges for pods", func() (bool, error) {
+	err := b.await(ctx, "the nodes and their pod CIDRs", func() (bool, error) {
 		var err error
 		ranges, err = b.ranges(ctx)
 		return len(ranges) == len(b.Cluster.Nodes), err
@@ -133,7 +133,7 @@ func (b *Testbed) awaitRanges(ctx context.Context) (map[string][]netip.Prefix, e
 	return ranges, err
 }
 
-// ranges gives the ranges of the pods of the nodes that have some.
+// ranges returns the pod CIDRs by node, without nodes that have none yet.
 func (b *Testbed) ranges(ctx context.Context) (map[string][]netip.Prefix, error) {
 	out, err := b.Kubectl(ctx, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.podCIDRs[*]}{"\n"}{end}`)
 	if err != nil {
@@ -142,7 +142,7 @@ func (b *Testbed) ranges(ctx context.Context) (map[string][]netip.Prefix, error)
 	return parseRanges(out)
 }
 
-// parseRanges reads lines of a node's name and its ranges; a node that has none yet is left out.
+// parseRanges reads lines of a node's name and its CIDRs, and skips nodes without any.
 func parseRanges(text string) (map[string][]netip.Prefix, error) {
 	ranges := map[string][]netip.Prefix{}
 	for line := range strings.Lines(text) {
@@ -153,7 +153,7 @@ func parseRanges(text string) (map[string][]netip.Prefix, error) {
 		for _, word := range words[1:] {
 			r, err := netip.ParsePrefix(word)
 			if err != nil {
-				return nil, fmt.Errorf("range of node %s: %w", words[0], err)
+				return nil, fmt.Errorf("pod CIDR of node %s: %w", words[0], err)
 			}
 			ranges[words[0]] = append(ranges[words[0]], r)
 		}

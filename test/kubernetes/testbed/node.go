@@ -8,18 +8,18 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// StopNode takes the power from a node. Its disk stays.
+// StopNode powers off a node. Its disk stays.
 func (b *Testbed) StopNode(ctx context.Context, name string) error {
 	return b.change(ctx, name, b.stopNode)
 }
 
-// StartNode gives the node power again, after StopNode.
+// StartNode powers on a node after StopNode.
 func (b *Testbed) StartNode(ctx context.Context, name string) error {
 	return b.change(ctx, name, b.startNode)
 }
 
-// RestartNode is a hard reboot: network namespace, /run and the BPF file system are new afterwards, what is on
-// the disk is not. It does not wait for the node to be ready.
+// RestartNode is a hard reboot: network namespace, /run and the BPF file system are new afterwards, the disk is not. It
+// does not wait until the node is ready.
 func (b *Testbed) RestartNode(ctx context.Context, name string) error {
 	return b.change(ctx, name, func(ctx context.Context, n plan.Machine) error {
 		if err := b.stopNode(ctx, n); err != nil {
@@ -29,7 +29,7 @@ func (b *Testbed) RestartNode(ctx context.Context, name string) error {
 	})
 }
 
-// change does something to a node while no other command changes the cluster.
+// change changes a node while the cluster is locked.
 func (b *Testbed) change(ctx context.Context, name string, do func(context.Context, plan.Machine) error) error {
 	n, err := b.Cluster.Node(name)
 	if err != nil {
@@ -47,8 +47,7 @@ func (b *Testbed) stopNode(ctx context.Context, n plan.Machine) error {
 	if err := machine.Stop(ctx, n.Name); err != nil {
 		return err
 	}
-	// The namespace goes with its name and the last process; a command that somebody runs in it can keep it, but
-	// not its wire.
+	// The namespace ends with its name and its last process. A user's command in it can keep it, but not its link.
 	if err := apply(ctx, b.Cluster.UnplugMachine(n)); err != nil {
 		return err
 	}
@@ -72,7 +71,7 @@ func (b *Testbed) startNode(ctx context.Context, n plan.Machine) error {
 	if err != nil {
 		return err
 	}
-	for _, other := range b.Cluster.Nodes { // the routes that were in the node's namespace
+	for _, other := range b.Cluster.Nodes { // restores the routes of the node's namespace
 		for _, batch := range b.Cluster.PodRoutes(other, ranges[other.Name]) {
 			if batch.Netns != n.Name {
 				continue

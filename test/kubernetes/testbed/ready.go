@@ -24,8 +24,7 @@ func (b *Testbed) daemonSetsReady() (bool, error) {
 	return b.allReady("daemonsets", "{.status.desiredNumberScheduled}", "{.status.numberReady}")
 }
 
-// allReady tells whether there is an object of the kind, and in all of them as many pods are ready as are wanted: a
-// positive number.
+// allReady reports whether objects of the kind exist, and all have their wanted, positive number of ready pods.
 func (b *Testbed) allReady(kind, wanted, ready string) (bool, error) {
 	out, err := b.Kubectl(context.Background(), "get", kind, "-A", "-o", `jsonpath={range .items[*]}`+wanted+` `+ready+`{"\n"}{end}`)
 	if err != nil || out == "" {
@@ -48,7 +47,7 @@ func (b *Testbed) applyManifest(ctx context.Context, manifest string) error {
 	return err
 }
 
-// explain adds to an error what a person would look at first: the pods that do not run, and the latest warnings.
+// explain adds the state of the pods and the latest warnings to an error.
 func (b *Testbed) explain(ctx context.Context, err error) error {
 	for _, look := range [][]string{
 		{"get", "pods", "-A", "-o", "wide"},

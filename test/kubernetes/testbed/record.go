@@ -1,4 +1,4 @@
-// Package testbed starts and ends a Kubernetes cluster on this machine, and is how tests use it.
+// Package testbed starts and removes a Kubernetes cluster on this machine, and gives tests access to it.
 package testbed
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// record is what is written about a cluster before anything else of it is made.
+// record describes a cluster. It is written before anything else of the cluster is made.
 type record struct {
 	Options plan.Options `json:"options"`
 	// Binaries are the directories with the programs.
 	Binaries []string  `json:"binaries"`
 	Started  time.Time `json:"started"`
-	// Sysctls are the values that settings of the whole machine had before.
+	// Sysctls are the original values of the machine's changed settings.
 	Sysctls map[string]string `json:"sysctls"`
-	// Ready is false while the cluster is being made, or when that was interrupted or failed.
+	// Ready is false while the cluster starts, and after an interrupted or failed start.
 	Ready bool `json:"ready"`
 }
 
@@ -51,8 +51,8 @@ func readRecord() (record, error) {
 	return r, nil
 }
 
-// up tells whether it is a cluster that can be used: one that was started completely, and of which a machine runs. Whoever ends a session's
-// processes ends all machines, and leaves the record.
+// up reports whether the cluster was started completely and a machine runs. After a kill of all machines the record is
+// left.
 func (r record) up(running func(machine string) (bool, error)) (bool, error) {
 	if !r.Ready {
 		return false, nil
@@ -65,7 +65,7 @@ func (r record) up(running func(machine string) (bool, error)) (bool, error) {
 	return false, nil
 }
 
-// who says whose cluster it is.
+// who describes the cluster's user.
 func (r record) who() string {
 	note := r.Options.Note
 	if note == "" {
@@ -78,10 +78,10 @@ func (r record) who() string {
 const lockPatience = 5 * time.Minute
 
 // errLocked says that another command changes the cluster right now.
-var errLocked = errors.New("another command is at work on the cluster")
+var errLocked = errors.New("another command changes the cluster")
 
-// lock keeps other commands from changing the cluster, until the returned function is called or this process
-// ends. The holder may remove the directory.
+// lock locks the cluster against other commands until the returned function is called or this process ends. The holder
+// may remove the directory.
 func lock(ctx context.Context) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience, errLocked)
 	defer cancel()
@@ -105,7 +105,7 @@ func lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// tryLock gives nil without an error when the lock is taken, or the directory was removed in between.
+// tryLock returns nil without an error if another process has the lock, or the directory was removed meanwhile.
 func tryLock() (*os.File, error) {
 	if err := os.MkdirAll(plan.RunDir, 0o755); err != nil {
 		return nil, err

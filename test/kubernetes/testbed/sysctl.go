@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// raisedSysctls are limits of the whole machine that a cluster can reach, and what they have to be at least. Other
-// settings of the machine are left alone, see the masks of package machine.
+// raisedSysctls are limits of the whole machine that a cluster can reach, with their required minimum. Other settings of
+// the machine do not change, see maskedSysctls of package machine.
 var raisedSysctls = map[string]int{
 	"fs/inotify/max_user_instances": 1024,
 }
 
 func sysctlPath(name string) string { return filepath.Join("/proc/sys", name) }
 
-// lowSysctls gives the present values of those that have to be raised.
+// lowSysctls returns the current values of the limits that are too low.
 func lowSysctls() (map[string]string, error) {
 	low := map[string]string{}
 	for name, want := range raisedSysctls {

@@ -16,24 +16,24 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// ErrNotUp says that no cluster is up, or not a whole one.
+// ErrNotUp is the error if no cluster is up, or an incomplete one.
 var ErrNotUp = errors.New("no cluster is up")
 
 // Testbed is a cluster that is up.
 type Testbed struct {
 	// Cluster is its plan: options, names and addresses.
 	Cluster plan.Cluster
-	// Started is when it was.
+	// Started is the time of the start.
 	Started time.Time
 
 	binaries []string
 	print    Printf
 }
 
-// Printf tells a person how it goes on.
+// Printf prints progress.
 type Printf func(format string, args ...any)
 
-// Open finds the cluster that is up. It fails with ErrNotUp if there is none.
+// Open returns the cluster that is up. It fails with ErrNotUp if there is none.
 func Open() (*Testbed, error) {
 	r, err := readRecord()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,7 +43,7 @@ func Open() (*Testbed, error) {
 		return nil, err
 	}
 	if !r.Ready {
-		return nil, fmt.Errorf("%w: one is being made, or was left half made (%s)", ErrNotUp, r.who())
+		return nil, fmt.Errorf("%w: one is starting, or its start failed (%s)", ErrNotUp, r.who())
 	}
 	return open(r), nil
 }
@@ -63,7 +63,7 @@ func (b *Testbed) Nodes(context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// Environ are the variables that commands of Command have on top of this process's own.
+// Environ returns the variables that Command adds to this process's own.
 func (b *Testbed) Environ() []string { return b.environ("PATH=" + os.Getenv("PATH")) }
 
 // environ takes the rest of PATH from the caller.
@@ -87,11 +87,11 @@ func (b *Testbed) environ(path string) []string {
 	}
 }
 
-// proxies are variables that would send requests for pods out of the machine.
+// proxies are variables that would send requests for pods to a proxy.
 var proxies = []string{"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
 
-// Command makes a command that runs in the control plane's network namespace, from where the API server, nodes
-// and pods can be reached, with KUBECONFIG, PATH and the rest of Environ. Everything else is this machine's.
+// Command makes a command in the control plane's network namespace, which reaches the API server, nodes and pods, with
+// the variables of Environ. Everything else is this machine's.
 func (b *Testbed) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + plan.NetnsPath(plan.ControlPlane), "--", name}, args...)...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
@@ -102,8 +102,7 @@ func (b *Testbed) Command(ctx context.Context, name string, args ...string) *exe
 	return cmd
 }
 
-// NodeCommand makes a command that runs on a node, in all its namespaces and with nothing of this process's
-// environment.
+// NodeCommand makes a command on a node, in all its namespaces and without this process's environment.
 func (b *Testbed) NodeCommand(ctx context.Context, node string, args ...string) (*exec.Cmd, error) {
 	if _, err := b.Cluster.Node(node); err != nil {
 		return nil, err
@@ -111,12 +110,12 @@ func (b *Testbed) NodeCommand(ctx context.Context, node string, args ...string) 
 	return machine.Command(ctx, node, args...)
 }
 
-// Kubectl runs kubectl and gives what it printed; its error says what it complained about.
+// Kubectl runs kubectl and returns its output. The error contains stderr.
 func (b *Testbed) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return output(b.Command(ctx, "kubectl", args...))
 }
 
-// output runs a command; its error says what the command said.
+// output runs a command and returns its output. The error contains stderr.
 func output(cmd *exec.Cmd) (string, error) {
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

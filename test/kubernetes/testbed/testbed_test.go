@@ -29,7 +29,7 @@ func TestParseRanges(t *testing.T) {
 	}
 }
 
-// TestCommandsAreUndisturbed checks that requests for pods are not sent to a proxy, and which programs come first.
+// TestCommandsAreUndisturbed checks that commands have no proxy variables, and the order of PATH.
 func TestCommandsAreUndisturbed(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://proxy.example")
 	t.Setenv("no_proxy", "x")
@@ -54,7 +54,7 @@ func TestCommandsAreUndisturbed(t *testing.T) {
 	}
 }
 
-// TestManifestFits checks the manifest of the project, which is what the clusters get.
+// TestManifestFits checks fitManifest with the project's manifest.
 func TestManifestFits(t *testing.T) {
 	manifest, err := os.ReadFile("../../../deploy/beeline.yaml")
 	if err != nil {
@@ -83,11 +83,11 @@ func TestManifestFits(t *testing.T) {
 func TestNodeCommandKnowsTheNodes(t *testing.T) {
 	b := open(record{Options: plan.Options{}.Defaults()})
 	if _, err := b.NodeCommand(t.Context(), "cp", "true"); err == nil {
-		t.Error("the control plane is taken for a node")
+		t.Error("the control plane counts as a node")
 	}
 }
 
-// TestKilledClusterIsNotUp checks that what is left of a cluster keeps no other from being started, and that a cluster in use does, also one
+// TestKilledClusterIsNotUp checks that a killed cluster does not prevent another one, and that a cluster in use does, also
 // with stopped nodes.
 func TestKilledClusterIsNotUp(t *testing.T) {
 	options := plan.Options{}.Defaults()

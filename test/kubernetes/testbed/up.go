@@ -18,25 +18,25 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// Parts are what a cluster is started from.
+// Parts are the files from which a cluster starts.
 type Parts struct {
 	// Binaries are directories with the programs.
 	Binaries []string
-	// Boot is the program of the machines' first processes.
+	// Boot is the program of the machines' process 1.
 	Boot string
 	// Images are the archives to import into every node.
 	Images []images.Archive
-	// Manifest and Archive are what a user of Beeline has: the file to apply, and the image. Only for the network beeline.
+	// Manifest and Archive are Beeline's manifest and image. Only for the network beeline.
 	Manifest, Archive string
 }
 
-// Manifest and Archive are the files of Beeline in the top directory of the project, the second one after `make image`.
+// Paths of Beeline's files in the top directory of the project. `make image` builds Archive.
 const (
 	Manifest = "deploy/beeline.yaml"
 	Archive  = "bin/beeline-image.tar"
 )
 
-// Build builds what the cache lacks, and gives the parts of a cluster with the Beeline that is in Manifest and Archive. It runs in the top
+// Build builds what the cache lacks, and returns the parts of a cluster with Manifest and Archive. It runs in the top
 // directory of the project.
 func Build(ctx context.Context, kubernetes string, print Printf) (Parts, error) {
 	cache, err := kubebuild.OpenCache()
@@ -64,7 +64,7 @@ var requirements = map[string]string{
 	"ip": "iproute2", "nsenter": "util-linux", "sysctl": "procps", "runc": "runc", "iptables": "iptables", "nft": "nftables",
 }
 
-// pluginDir is where Debian has the reference plugins.
+// pluginDir is Debian's directory of reference plugins.
 const pluginDir = "/usr/lib/cni"
 
 func checkRequirements() error {
@@ -83,9 +83,9 @@ func checkRequirements() error {
 	return errors.Join(errs...)
 }
 
-// Up starts a cluster and returns when its nodes are ready, as far as the network lets them, and CoreDNS answers.
-// A cluster that could not be started stays as it is, so that its logs can be read; the next Up or Down removes it, as it does with one
-// whose machines somebody has killed.
+// Up starts a cluster and waits until its nodes and CoreDNS are ready, which with NetworkNone they cannot be. A cluster
+// whose start failed stays, so that its logs can be read. The next Up or Down removes it, and also a cluster whose
+// machines were killed.
 func Up(ctx context.Context, o plan.Options, p Parts, print Printf) (*Testbed, error) {
 	if err := checkRequirements(); err != nil {
 		return nil, err
@@ -103,9 +103,9 @@ func Up(ctx context.Context, o plan.Options, p Parts, print Printf) (*Testbed, e
 			return nil, err
 		}
 		if up {
-			return nil, fmt.Errorf("a cluster is up already (%s): use it, or take it down", r.who())
+			return nil, fmt.Errorf("a cluster is up already (%s): use it, or remove it with down", r.who())
 		}
-		print("removing what is left of a cluster (%s)", r.who())
+		print("removing an incomplete cluster (%s)", r.who())
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func Up(ctx context.Context, o plan.Options, p Parts, print Printf) (*Testbed, e
 	b := open(r)
 	b.print = print
 	if err := b.start(ctx, p, low); err != nil {
-		return nil, fmt.Errorf("%w\nWhat was started is still there: logs shows more, down removes it", err)
+		return nil, fmt.Errorf("%w\nThe incomplete cluster stays: logs shows more, down removes it", err)
 	}
 	r.Ready = true
 	return b, r.write()
@@ -173,7 +173,7 @@ func (b *Testbed) start(ctx context.Context, p Parts, low map[string]string) err
 	if err != nil {
 		return err
 	}
-	step("the nodes are known, with ranges for pods")
+	step("the nodes are registered and have pod CIDRs")
 	if err := b.installNetwork(ctx, ranges, p); err != nil {
 		return err
 	}

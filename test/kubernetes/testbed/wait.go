@@ -12,17 +12,17 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// startTimeout is how long each step of a start may take on a busy machine.
+// startTimeout is the timeout of each step of a start.
 const startTimeout = 3 * time.Minute
 
-// await asks until the answer is yes. It gives up when its time is over, or when a component of one of the machines keeps
-// ending; the error has what that component said last, or what the question was answered with.
-func (b *Testbed) await(ctx context.Context, what string, ask func() (bool, error)) error {
+// await waits until the condition holds. It fails after startTimeout, with the condition's last error, or when a component
+// of a machine keeps failing, with the end of its log.
+func (b *Testbed) await(ctx context.Context, what string, condition func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not after %s", startTimeout))
 	defer cancel()
 	for {
-		yes, err := ask()
-		if yes {
+		holds, err := condition()
+		if holds {
 			return nil
 		}
 		if failed := b.failing(); failed != nil {
@@ -36,29 +36,29 @@ func (b *Testbed) await(ctx context.Context, what string, ask func() (bool, erro
 	}
 }
 
-// endings is how often a component may end until it is taken for broken.
+// endings is the number of ends after which a component counts as failing.
 const endings = 3
 
-// failing finds a component that does not stay up.
+// failing returns an error for a component that keeps ending.
 func (b *Testbed) failing() error {
 	for _, m := range b.Cluster.Machines() {
 		states, err := machine.States(m.Name)
 		if errors.Is(err, machine.ErrStopped) {
-			return fmt.Errorf("%w; it said:\n%s", err, Tail(m.Name, machine.Console))
+			return fmt.Errorf("%w; its output:\n%s", err, Tail(m.Name, machine.Console))
 		}
 		if err != nil {
 			return err
 		}
 		for _, s := range states {
 			if s.Ended >= endings {
-				return fmt.Errorf("%s of %s ends again and again (%s); the end of its log:\n%s", s.Service, m.Name, s.Why, Tail(m.Name, s.Service))
+				return fmt.Errorf("%s of %s keeps failing (%s); the end of its log:\n%s", s.Service, m.Name, s.Why, Tail(m.Name, s.Service))
 			}
 		}
 	}
 	return nil
 }
 
-// Tail is the end of a component's log.
+// Tail returns the end of a component's log.
 func Tail(name, component string) string {
 	content, err := os.ReadFile(plan.Log(name, component))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// run runs a command; its error says what the command said.
+// run runs a command. The error contains its output.
 func run(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -19,7 +19,7 @@ func run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// apply runs the commands of the batches, one namespace after the other.
+// apply runs the batches in order.
 func apply(ctx context.Context, batches ...plan.Batch) error {
 	for _, b := range batches {
 		args := []string{"-n", plan.Netns(b.Netns), "-batch", "-"}
@@ -35,8 +35,8 @@ func apply(ctx context.Context, batches ...plan.Batch) error {
 	return nil
 }
 
-// namespaceSysctls are set in every namespace of the cluster. Machines forward, as nodes of Kubernetes have to; the
-// links are quiet and pass packets on without looking.
+// namespaceSysctls are set in each network namespace of the cluster. Machines forward packets, as nodes of Kubernetes
+// must.
 var namespaceSysctls = []string{
 	"net.ipv4.ip_forward=1",
 	"net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0",
@@ -44,7 +44,7 @@ var namespaceSysctls = []string{
 	"net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.accept_ra=0", "net.ipv6.conf.default.router_solicitations=0",
 }
 
-// makeNamespace makes a network namespace of the cluster; name is without the prefix.
+// makeNamespace makes a network namespace of the cluster. name has no prefix.
 func makeNamespace(ctx context.Context, name string) error {
 	if err := run(ctx, "ip", "netns", "add", plan.Netns(name)); err != nil {
 		return err
@@ -52,8 +52,7 @@ func makeNamespace(ctx context.Context, name string) error {
 	return run(ctx, "nsenter", append([]string{"--net=" + plan.NetnsPath(name), "sysctl", "-q", "-w"}, namespaceSysctls...)...)
 }
 
-// bridgeQuiet keeps the links from handing packets to the filters of the namespace they are in. The setting exists
-// only where the kernel has that machinery, so that it does not is no error.
+// bridgeQuiet keeps bridged packets out of netfilter. Without br_netfilter the settings do not exist, which is no error.
 func bridgeQuiet(ctx context.Context) {
 	_ = run(ctx, "nsenter", "--net="+plan.NetnsPath("wire"), "sysctl", "-q", "-w",
 		"net.bridge.bridge-nf-call-iptables=0", "net.bridge.bridge-nf-call-ip6tables=0")
@@ -78,7 +77,7 @@ func wireAll(ctx context.Context, c plan.Cluster) error {
 	return nil
 }
 
-// ourNamespaces lists those network namespaces of this machine that bear the cluster's mark.
+// ourNamespaces lists the network namespaces of this machine with the cluster's prefix.
 func ourNamespaces(ctx context.Context) ([]string, error) {
 	out, err := output(exec.CommandContext(ctx, "ip", "netns", "list"))
 	if err != nil {

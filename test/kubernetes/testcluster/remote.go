@@ -20,12 +20,12 @@ import (
 // namespace holds the pods through which commands run on nodes.
 const namespace = "smoke-nodes"
 
-// Remote is a cluster that a kubeconfig leads to. Commands on its nodes run in privileged pods.
+// Remote is the cluster of a kubeconfig. Commands on its nodes run in privileged pods.
 type Remote struct {
 	kubeconfig string
-	// binaries are directories with kubectl and upstream's tests, for a machine that lacks them.
+	// binaries are directories with kubectl and upstream's tests, at the end of PATH.
 	binaries []string
-	// pods makes the pods on the nodes once, and gives their names by node.
+	// pods starts the pods on the nodes once, and returns their names by node.
 	pods func() (map[string]string, error)
 }
 
@@ -54,7 +54,7 @@ func (r *Remote) Nodes(ctx context.Context) ([]string, error) {
 // Command implements Cluster: commands run on this machine.
 func (r *Remote) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	path := os.Getenv("PATH") + ":" + strings.Join(r.binaries, ":")
-	// exec looks for the program in this process's PATH, which may lack it.
+	// env finds the program in the new PATH; exec would search this process's.
 	cmd := exec.CommandContext(ctx, "env", append([]string{"PATH=" + path, "KUBECONFIG=" + r.kubeconfig, name}, args...)...)
 	return cmd
 }
@@ -80,7 +80,7 @@ func (r *Remote) Load(ctx context.Context, archive string, nodes ...string) erro
 			return err
 		}
 	}
-	// Find the command first: kubectl waits long to send an archive to a command that does not run.
+	// Find the command first: kubectl waits long if the command for an archive does not run.
 	const find = `command -v ctr || { command -v k3s && echo ctr; }`
 	var errs []error
 	for _, node := range nodes {
@@ -134,7 +134,7 @@ func (r *Remote) kubectl(ctx context.Context, input string, args ...string) (str
 	return stdout.String(), nil
 }
 
-// startPods starts a pod on each node that sees all of the node, and gives their names by node.
+// startPods starts a privileged pod on each node, and returns their names by node.
 func (r *Remote) startPods() (map[string]string, error) {
 	ctx := context.Background()
 	manifest, err := json.Marshal(nodePods(Image()))

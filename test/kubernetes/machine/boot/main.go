@@ -1,4 +1,4 @@
-// Program boot is the first process of a machine, see package machine.
+// Command boot is process 1 of a machine, see package machine.
 package main
 
 import (
