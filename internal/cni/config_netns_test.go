@@ -47,7 +47,7 @@ func TestEveryVersionThroughLibcni(t *testing.T) {
 				t.Errorf("addresses %v", result.IPs)
 			}
 			if e := b.agent.known()[agentapi.Attachment{ContainerID: "web", IfName: "eth0"}]; e.Pod != (agentapi.PodRef{Namespace: "default", Name: "web", UID: "u-web"}) || e.Network != "pods" {
-				t.Errorf("agent was told %+v", e)
+				t.Errorf("the agent's endpoint is %+v", e)
 			}
 
 			if since("0.4.0") {

@@ -58,7 +58,7 @@ func TestDel(t *testing.T) {
 				t.Errorf("left: %v %v", w.devices, w.endpoints)
 			}
 			if first, last := w.deleted[0], w.deleted[len(w.deleted)-1]; first.HostIfIndex != hostIndex || last.HostIfIndex != agentapi.NoDevice {
-				t.Errorf("the agent is asked for %+v, and with no device for %+v", first, last)
+				t.Errorf("requests to the agent: %+v, and with no device %+v", first, last)
 			}
 		})
 	}

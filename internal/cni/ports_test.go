@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// The agent is asked for what the runtime asks for.
+// The request to the agent has the port mappings of the runtime.
 func TestAddAsksForPorts(t *testing.T) {
 	w := newFakeNode()
 	err := w.plugin().Add(args(conf(`,"routing":"ebpf","runtimeConfig":{"portMappings":[
@@ -34,7 +34,7 @@ func TestAddAsksForPorts(t *testing.T) {
 		t.Errorf("ports (-want +got):\n%s", diff)
 	}
 	if !w.added[0].Direct {
-		t.Error("does not tell that the network's pods go directly")
+		t.Error("the request has no direct path for the network's pods")
 	}
 }
 
@@ -52,8 +52,8 @@ func TestAddRefusesPorts(t *testing.T) {
 	} {
 		w := newFakeNode()
 		err := w.plugin().Add(args(conf(`,"runtimeConfig":{"portMappings":[` + mapping + `]}`)))
-		var told *types.Error
-		if !errors.As(err, &told) || told.Code != types.ErrInvalidNetworkConfig || !strings.Contains(told.Msg, want) {
+		var cniErr *types.Error
+		if !errors.As(err, &cniErr) || cniErr.Code != types.ErrInvalidNetworkConfig || !strings.Contains(cniErr.Msg, want) {
 			t.Errorf("%s: error is %v", mapping, err)
 		}
 		if len(w.steps) != 0 {

@@ -6,10 +6,10 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// Check is a connection between two pods or nodes, and whether it has to work.
+// Check is a connection between pods or nodes, and whether it must succeed.
 type Check struct {
 	Direction result.PolicyDirection
-	// Rule is what the policy selects by, Case what is special about this check.
+	// Rule is the kind of policy rule, Case the case of this check.
 	Rule, Case string
 	// From and To are names of pods, or of a node.
 	From, To string
@@ -18,7 +18,7 @@ type Check struct {
 	Allowed  bool
 }
 
-// Path is the path between the ends.
+// Path returns the path between the ends.
 func (q Check) Path() result.Path {
 	home := map[string]int{NearNode: near, FarNode: far}
 	for _, p := range Pods() {
@@ -30,13 +30,13 @@ func (q Check) Path() result.Path {
 	return result.CrossNode
 }
 
-// The wanted outcomes.
+// Wanted outcomes.
 const (
 	allowed = true
 	denied  = false
 )
 
-// Checks are all checks.
+// Checks returns all checks.
 func Checks() []Check {
 	var list []Check
 	add := func(d result.PolicyDirection, by, what, from, to string, protocol corev1.Protocol, port uint16, want bool) {

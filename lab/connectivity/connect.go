@@ -11,28 +11,26 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// A dropped packet gets no reply, so a connection that must not work is tried for a while; one that has to work is
-// tried until it does.
+// A dropped packet gets no reply, so a denied connection is attempted for a while, and an allowed one until it succeeds.
 const (
-	// attempt is how long one connection, or one datagram, may take: less than the timer of a TCP retransmission.
+	// attempt is the timeout of one connection or datagram, shorter than the TCP retransmission timer.
 	attempt = 150 * time.Millisecond
-	// refusedFor is how long what must not work is tried, worksWithin what has to work.
+	// refusedFor is the timeout of denied connections, worksWithin that of allowed ones.
 	refusedFor  = 3 * attempt
 	worksWithin = 10 * attempt
 )
 
-// Places returns where a pod or a node is.
+// Places returns the place of a pod or a node.
 type Places func(name string) testbed.Place
 
-// Connect tries whether a connection from a place to an address works: for as long as it takes to believe that it does
-// not, or, if it is expected to work, longer. In doubt the result is the one that is not expected: a TCP connection
-// that is established and delivers no byte in time counts as working if it must not work, and as not working if it has
-// to. An error says that it could not be tried, which is no result.
+// Connect attempts a connection from a place to an address, longer if it is expected to succeed. In doubt the result is
+// the unexpected one: an established TCP connection without a byte counts as connected if it is not expected, and as not
+// connected if it is. An error means that no attempt was possible, so there is no result.
 func Connect(ctx context.Context, from testbed.Place, to netip.AddrPort, protocol corev1.Protocol, expected bool) (connected bool, err error) {
 	return connection{from: from, to: to, protocol: protocol, expected: expected}.try(ctx)
 }
 
-// connection is one to try.
+// connection is a connection to attempt.
 type connection struct {
 	from     testbed.Place
 	to       netip.AddrPort
@@ -59,7 +57,7 @@ func (q connection) try(ctx context.Context) (connected bool, err error) {
 	if q.protocol == corev1.ProtocolUDP {
 		once = q.datagram
 	}
-	// On a busy machine one attempt may take the time of many.
+	// On a busy machine one attempt may take long.
 	begin := time.Now()
 	for tries := time.Duration(0); tries < limit/attempt || time.Since(begin) < limit; tries++ {
 		tried := time.Now()
@@ -75,7 +73,7 @@ func (q connection) try(ctx context.Context) (connected bool, err error) {
 		select {
 		case <-ctx.Done():
 			return false, ctx.Err()
-		case <-time.After(attempt - time.Since(tried)): // also after one that was refused at once
+		case <-time.After(attempt - time.Since(tried)): // also after an attempt that fails at once
 		}
 	}
 	return false, nil
@@ -108,7 +106,7 @@ func (q connection) connect(ctx context.Context) (got reply, err error) {
 	return got, err
 }
 
-// datagram sends one and waits for it to come back.
+// datagram sends a datagram and waits for its echo.
 func (q connection) datagram(ctx context.Context) (got reply, err error) {
 	err = q.from.Do(func() error {
 		var dialer net.Dialer

@@ -12,12 +12,12 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// There is a check of every kind, in both directions, on one node and between two, with both outcomes.
+// There are checks of all kinds, in both directions, on one node and on two, with both outcomes.
 func TestChecksCover(t *testing.T) {
 	names := map[string]bool{NearNode: true, FarNode: true}
 	for _, p := range Pods() {
 		if names[p.Name] {
-			t.Errorf("two are called %s", p.Name)
+			t.Errorf("two pods have the name %s", p.Name)
 		}
 		names[p.Name] = true
 	}
@@ -38,14 +38,14 @@ func TestChecksCover(t *testing.T) {
 			for _, path := range []result.Path{result.SameNode, result.CrossNode} {
 				for _, want := range []bool{allowed, denied} {
 					if counts[[4]any{d, by, path, want}] == 0 {
-						t.Errorf("%s by %s, %s: nothing has to be %v", d, by, path, want)
+						t.Errorf("%s by %s, %s: no check wants %v", d, by, path, want)
 					}
 				}
 			}
 		}
 		for _, p := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 			if counts[[3]any{d, p, allowed}] == 0 || counts[[3]any{d, p, denied}] == 0 {
-				t.Errorf("%s over %s has one answer only", d, p)
+				t.Errorf("%s over %s has one outcome only", d, p)
 			}
 		}
 	}
@@ -91,14 +91,14 @@ func TestAsk(t *testing.T) {
 			began := time.Now()
 			got, err := Connect(t.Context(), here, netip.AddrPortFrom(address, ports[0]), protocol, want)
 			if got != want || err != nil {
-				t.Errorf("%s of %s: answered %v, %v", address, protocol, got, err)
+				t.Errorf("%s of %s: connected %v, %v", address, protocol, got, err)
 			}
 			if took := time.Since(began); !want && took < refusedFor {
-				t.Errorf("silence is believed after %v", took)
+				t.Errorf("a missing reply counts after %v", took)
 			}
 		}
 	}
 	if _, err := Listen(t.Context(), here, answering); err == nil {
-		t.Error("two listen at one address")
+		t.Error("two servers listen at one address")
 	}
 }

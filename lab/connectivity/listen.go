@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Listen outcomes at all Ports of an address at a place until the returned function is called.
+// Listen runs servers on all Ports of an address at a place until the returned function is called.
 func Listen(ctx context.Context, place testbed.Place, address netip.Addr) (end func(), err error) {
 	var closers []func() error
 	end = func() {
@@ -63,7 +63,7 @@ func greet(listener net.Listener) {
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		_, _ = conn.Write([]byte{1}) // a client that has gone needs none
+		_, _ = conn.Write([]byte{1}) // the client may be gone
 		conn.Close()
 	}
 }
@@ -77,7 +77,7 @@ func echo(conn net.PacketConn) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			continue // an earlier answer that did not arrive
+			continue // an ICMP error for an earlier reply
 		}
 		_, _ = conn.WriteTo(buffer[:n], from)
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel's error for an attempt says either what became of its packets, or that it sent none. Some networks drop
-// what a policy denies, and then the kernel reports nothing; others reject it.
+// The kernel's error for an attempt says whether its packets were lost, rejected or not sent. Some networks drop denied
+// packets, and others reject them.
 var (
 	// lost are errors of attempts without a reply in time, and of connections that end before their byte.
 	lost = []error{context.DeadlineExceeded, os.ErrDeadlineExceeded, unix.ETIMEDOUT, io.EOF}
@@ -33,9 +33,8 @@ var (
 	}
 )
 
-// outcome returns nil for the error of an attempt that was made and got no reply, and the error of one that could not
-// be made: whether the network admits it is then not known. Some networks are silent in both cases, like a path to
-// nowhere; only a control tells these apart.
+// outcome returns nil if the error means that packets were sent and denied. Otherwise it returns the error: the outcome is
+// unknown. Only a control distinguishes a denied packet from one that a broken path loses.
 func (q connection) outcome(err error) error {
 	is := func(other error) bool { return errors.Is(err, other) }
 	switch {
@@ -50,8 +49,8 @@ func (q connection) outcome(err error) error {
 	return err
 }
 
-// routed says why the current namespace has no route to the target. A UDP socket that connects looks up a route and
-// sends nothing.
+// routed returns an error if the current namespace has no route to the target. connect on a UDP socket looks up a route
+// and sends nothing.
 func (q connection) routed() error {
 	conn, err := net.Dial("udp", q.to.String())
 	if err == nil {

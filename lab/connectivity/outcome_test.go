@@ -19,7 +19,7 @@ import (
 
 var protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP}
 
-// namespace is a place of its own in which commands have been run.
+// namespace returns a new network namespace in which these commands ran.
 func namespace(t *testing.T, commands ...string) testbed.Place {
 	t.Helper()
 	place := testbed.Place{CPU: testbed.AnyCPU, Netns: testenv.NewNetns(t).Path()}
@@ -35,7 +35,7 @@ func namespace(t *testing.T, commands ...string) testbed.Place {
 	return place
 }
 
-// A place without a route sends no packet, so none was rejected.
+// Without a route no packet is sent, so none is rejected.
 func TestConnectWithoutRoute(t *testing.T) {
 	const to = "192.0.2.9"
 	for name, c := range map[string]struct {
@@ -51,14 +51,14 @@ func TestConnectWithoutRoute(t *testing.T) {
 			place := namespace(t, c.commands...)
 			for _, protocol := range protocols {
 				if works, err := Connect(t.Context(), place, netip.MustParseAddrPort(to+":7100"), protocol, false); works || !errors.Is(err, c.want) {
-					t.Errorf("%s: works %v, %v, want %v", protocol, works, err, c.want)
+					t.Errorf("%s: connected %v, %v, want %v", protocol, works, err, c.want)
 				}
 			}
 		})
 	}
 }
 
-// Whether a network drops or rejects what it denies, the connection does not work, and that is known.
+// If a network drops or rejects denied packets, the outcome is known: not connected.
 func TestConnectToARejectingNode(t *testing.T) {
 	to := netip.AddrPortFrom(netip.MustParseAddr("10.9.9.2"), first)
 	rules := map[string]string{"DROP": "INPUT -j DROP", "DROP on the way out": "OUTPUT -j DROP"}
@@ -83,11 +83,11 @@ func TestConnectToARejectingNode(t *testing.T) {
 			defer end()
 			for _, protocol := range protocols {
 				if works, err := Connect(t.Context(), place, to, protocol, false); works || err != nil {
-					t.Errorf("%s: works %v, %v", protocol, works, err)
+					t.Errorf("%s: connected %v, %v", protocol, works, err)
 				}
 			}
 			if works, err := Connect(t.Context(), place, netip.AddrPortFrom(to.Addr(), second), corev1.ProtocolTCP, true); !works || err != nil {
-				t.Errorf("another port: works %v, %v", works, err)
+				t.Errorf("another port: connected %v, %v", works, err)
 			}
 		})
 	}
@@ -95,13 +95,13 @@ func TestConnectToARejectingNode(t *testing.T) {
 		place := namespace(t, "ip link add v0 type veth peer name v1", "ip addr add 10.9.9.1/24 dev v0", "ip link set v0 up", "ip link set v1 up")
 		for _, protocol := range protocols {
 			if works, err := Connect(t.Context(), place, to, protocol, false); works || err != nil {
-				t.Errorf("%s: works %v, %v", protocol, works, err)
+				t.Errorf("%s: connected %v, %v", protocol, works, err)
 			}
 		}
 	})
 }
 
-// Without a socket the outcome is not known.
+// Without a socket the outcome is unknown.
 func TestConnectWithoutFiles(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
@@ -118,12 +118,12 @@ func TestConnectWithoutFiles(t *testing.T) {
 	for _, protocol := range protocols {
 		works, err := Connect(t.Context(), testbed.Place{CPU: testbed.AnyCPU}, netip.MustParseAddrPort("127.0.7.5:7100"), protocol, false)
 		if works || !errors.Is(err, unix.EMFILE) {
-			t.Errorf("%s: works %v, %v, want %v", protocol, works, err, unix.EMFILE)
+			t.Errorf("%s: connected %v, %v, want %v", protocol, works, err, unix.EMFILE)
 		}
 	}
 }
 
-// An established connection without data works where it must not, and does not work where it has to.
+// An established connection without data counts as the unexpected outcome.
 func TestConnectToASilentServer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.7.6:0")
 	if err != nil {
@@ -133,7 +133,7 @@ func TestConnectToASilentServer(t *testing.T) {
 	to := netip.MustParseAddrPort(listener.Addr().String())
 	for _, expected := range []bool{allowed, denied} {
 		if answered, err := Connect(t.Context(), testbed.Place{CPU: testbed.AnyCPU}, to, corev1.ProtocolTCP, expected); answered == expected || err != nil {
-			t.Errorf("expected %v: answered %v, %v", expected, answered, err)
+			t.Errorf("expected %v: connected %v, %v", expected, answered, err)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package connectivity tests whether a network enforces NetworkPolicies: it has pods, policies for them, and checks,
-// each of which is a connection that has to work or must not. The wanted outcomes are written by hand, from the API's
-// documentation, and not computed by anything under test.
+// Package connectivity tests whether a network enforces NetworkPolicies: it has pods, policies for them, and checks, which
+// are connections with their wanted outcomes. Those are written by hand from the API's documentation, not computed by
+// code under test.
 package connectivity
 
 import (
@@ -20,16 +20,16 @@ const (
 	third  = 7103
 )
 
-// Ports are those of every server.
+// Ports are the ports of every server.
 var Ports = map[corev1.Protocol][]uint16{corev1.ProtocolTCP: {first, second, third}, corev1.ProtocolUDP: {first, second}}
 
-// Elsewhere is the namespace of the pods that are not in the policies' own.
+// Elsewhere is the namespace of the pods outside of the policies' namespace.
 const Elsewhere = "connectivity-elsewhere"
 
 // Pod is one of the pods.
 type Pod struct {
 	policies.Pod
-	// Home is the lab's node that it runs on, counted from 0.
+	// Home is the number of its node in the lab, from 0.
 	Home int
 }
 
@@ -45,7 +45,7 @@ var (
 	clientKinds = []string{"out-deny", "out-all", "out-selector", "out-ports", "out-block"}
 )
 
-// Pods are all pods. The caller fills in addresses and nodes.
+// Pods returns all pods. The caller sets addresses and nodes.
 func Pods() []Pod {
 	pod := func(home int, namespace, name string, labels map[string]string) Pod {
 		return Pod{policies.Pod{Namespace: namespace, Name: name, Labels: labels, Web: first}, home}
@@ -67,7 +67,7 @@ func Pods() []Pod {
 	return all
 }
 
-// at is the name of the pod of a kind on a node.
+// at returns the name of the pod of a kind on a node.
 func at(kind string, home int) string { return kind + [...]string{"-near", "-far"}[home] }
 
 // Address returns the address of a pod by its name, or of a node: NearNode or FarNode.
@@ -79,7 +79,7 @@ const (
 	FarNode  = "far node"
 )
 
-// Objects are the policies and namespaces. The caller adds the pods.
+// Objects returns the policies and namespaces. The caller adds the pods.
 func Objects(address Address) []runtime.Object {
 	role := func(name string) map[string]string { return map[string]string{"connectivity": name} }
 	in := func(kind string, ports []networkingv1.NetworkPolicyPort, peers ...networkingv1.NetworkPolicyPeer) runtime.Object {

@@ -9,40 +9,38 @@ import (
 	"time"
 )
 
-// patience is how long policies may take to be active. Tests have less of it, because their policies take no time.
+// patience is the timeout until policies are enforced. Tests shorten it.
 var patience = 20 * time.Second
 
 const (
-	// When all outcomes are right for the first time, all checks are repeated so often, each time after a pause. An
-	// outcome that changes from one time to the next is wrong.
+	// After all outcomes are right for the first time, all checks are repeated this often, each time after a pause. An
+	// outcome that changes is wrong.
 	confirmations = 2
 	pause         = 500 * time.Millisecond
-	// controlPort is the first of the source ports of controls, one each. They are outside the kernel's range of
-	// ephemeral ports, so no later check uses the same: a network may continue to admit a connection that it has once
-	// admitted.
+	// controlPort is the first source port of controls, one each. They are outside the kernel's ephemeral range, so that
+	// no check reuses one: a network may continue to allow an established connection.
 	controlPort = 20000
 )
 
 // Outcome is the result of a check.
 type Outcome struct {
-	// Connected reports whether the connection works.
+	// Connected reports whether the connection succeeds.
 	Connected bool
-	// Unknown says why that is not known; nil if it is.
+	// Unknown is the reason if the outcome is unknown, or nil.
 	Unknown error
 }
 
-// Right reports whether the outcome is known and what it has to be.
+// Right reports whether the outcome is known and wanted.
 func (a Outcome) Right(q Check) bool { return a.Unknown == nil && a.Connected == q.Allowed }
 
-// errSilent makes an outcome unknown: what does not work without policies shows nothing about them.
+// errSilent makes an outcome unknown: a connection that fails without policies shows nothing about them.
 var errSilent = errors.New("no reply without policies either")
 
-// Run runs all checks at once, and repeats them while an outcome is wrong and patience lasts: policies take a while to
-// be active. Then it repeats them a few times more; an outcome that is wrong any of these times counts as wrong.
+// Run runs all checks at once, and repeats them until all outcomes are right or patience is over, because policies take a
+// while to be enforced. Then it repeats them a few times more; an outcome that is wrong once counts as wrong.
 //
-// A broken path stops the same connections as a policy. So Run first makes each connection that must not work, without
-// policies, when it has to work: if it does not, its outcome is unknown. Then it calls enforce, which adds the
-// policies.
+// A broken path stops the same connections as a policy. So Run first makes each denied connection without policies: if it
+// fails, its outcome is unknown. Then it calls enforce, which adds the policies.
 func Run(ctx context.Context, checks []Check, place Places, address Address, enforce func() error) ([]Outcome, error) {
 	controls, err := control(ctx, checks, place, address)
 	if err != nil {
@@ -77,8 +75,8 @@ func Run(ctx context.Context, checks []Check, place Places, address Address, enf
 	return outcomes, nil
 }
 
-// control makes the connections that must not work before policies exist, and says why one shows nothing. The other
-// connections need no control: they show themselves that their paths work.
+// control makes the denied connections before policies exist, and returns an error for each that fails. Allowed
+// connections need no control: their success shows that their paths work.
 func control(ctx context.Context, checks []Check, place Places, address Address) ([]error, error) {
 	var controls []Check
 	var of []int
@@ -105,21 +103,21 @@ func control(ctx context.Context, checks []Check, place Places, address Address)
 }
 
 // patiently repeats checks until all outcomes are right or patience is over.
-func patiently(ctx context.Context, checks []Check, ask func() ([]Outcome, error)) ([]Outcome, error) {
+func patiently(ctx context.Context, checks []Check, run func() ([]Outcome, error)) ([]Outcome, error) {
 	for begin := time.Now(); ; {
-		outcomes, err := ask()
+		outcomes, err := run()
 		if err != nil || allRight(checks, outcomes) || time.Since(begin) > patience {
 			return outcomes, err
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(attempt): // what could not be tried failed at once
+		case <-time.After(attempt): // attempts that are not possible fail at once
 		}
 	}
 }
 
-// pass runs every check once, all at the same time, each from a port of its own from source on, or from any port for 0.
+// pass runs all checks once, in parallel, each from a source port of its own, beginning with source; 0 is any port.
 func pass(ctx context.Context, checks []Check, place Places, address Address, source uint16) ([]Outcome, error) {
 	outcomes := make([]Outcome, len(checks))
 	var wait sync.WaitGroup
@@ -147,7 +145,7 @@ func allRight(checks []Check, outcomes []Outcome) bool {
 	return true
 }
 
-// worse is the outcome that says less good of the network: a wrong one, else one that is not known.
+// worse returns the worse outcome: a wrong one, else an unknown one.
 func worse(q Check, a, b Outcome) Outcome {
 	if rank(q, b) > rank(q, a) {
 		return b

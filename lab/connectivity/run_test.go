@@ -17,14 +17,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakePods are addresses of this machine in the place of pods.
+// fakePods are addresses of this machine instead of pods.
 type fakePods map[string]netip.Addr
 
 func (c fakePods) address(name string) netip.Addr { return c[name] }
 
 func here(string) testbed.Place { return testbed.Place{CPU: testbed.AnyCPU} }
 
-// listen outcomes at an address until the returned function, or the test, ends.
+// listen runs servers at an address until the returned function is called or the test ends.
 func listen(t *testing.T, at netip.Addr) (end func()) {
 	t.Helper()
 	end, err := Listen(t.Context(), here(""), at)
@@ -56,11 +56,11 @@ func TestRun(t *testing.T) {
 	}
 	outcomes, err = Run(t.Context(), checks[4:], here, pods.address, func() error { return nil })
 	if err != nil || !outcomes[0].Connected || outcomes[0].Unknown != nil {
-		t.Errorf("what no policy stops: %+v, %v", outcomes, err)
+		t.Errorf("without policies: %+v, %v", outcomes, err)
 	}
 }
 
-// A connection that must not work, and would not without policies either, shows nothing.
+// The outcome of a denied connection that fails without policies is unknown.
 func TestDeniedNeedsAControl(t *testing.T) {
 	pods := fakePods{"gone": netip.MustParseAddr("127.0.7.14")}
 	enforced := false
@@ -70,7 +70,7 @@ func TestDeniedNeedsAControl(t *testing.T) {
 		t.Fatalf("enforced %v, %v", enforced, err)
 	}
 	if a := outcomes[0]; a.Right(checks[0]) || !errors.Is(a.Unknown, errSilent) {
-		t.Errorf("a pod that never answered is taken for forbidden: %+v", a)
+		t.Errorf("a pod that never replies counts as denied: %+v", a)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestWorse(t *testing.T) {
 	}
 }
 
-// A pod that is silent at first and replies later is not taken for silent.
+// A pod whose first reply is late has a known outcome.
 func TestOutcomesThatChange(t *testing.T) {
 	pods := fakePods{"a": netip.MustParseAddr("127.0.7.3")}
 	end := listen(t, pods["a"])

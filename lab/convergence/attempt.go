@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// between is the time from one attempt to the next, and so how exact the answer is.
+	// between is the time between attempts, and so the resolution of the result.
 	between = time.Millisecond
-	// patience is how long an attempt may take: longer than any handshake on one machine, shorter than the timer of a
-	// SYN retransmission, whose reply would count for the time of the first SYN.
+	// patience is the timeout of an attempt: longer than a handshake on one machine, shorter than the SYN retransmission
+	// timer, because a reply to a second SYN would count for the first one's time.
 	patience = 500 * time.Millisecond
-	// most is how many attempts are waited for at once.
+	// most is the maximum number of open attempts.
 	most = int(patience / between)
 )
 
-// errNone says that no connection arrived in time, errStill that connections arrived to the end.
+// errNone means that no connection succeeded in time, errStill that connections succeeded to the end.
 var (
 	errNone  = errors.New("no connection reached it in time")
 	errStill = errors.New("connections reached it to the end")
@@ -31,16 +31,16 @@ type attempt struct {
 	began time.Time
 }
 
-// attempts are those to one address that are under way, one begun every millisecond.
+// attempts are the open attempts to one address. One begins every millisecond.
 type attempts struct {
 	to   netip.AddrPort
 	open []attempt // the oldest first
 	next time.Time
-	// unbegun is why the latest of those that could not even begin did not.
+	// unbegun is the latest error of an attempt that could not begin.
 	unbegun error
 }
 
-// because adds why attempts could not begin: they say nothing about the backend.
+// because adds the error of attempts that could not begin: they show nothing about the backend.
 func (a *attempts) because(found error) error {
 	if a.unbegun == nil {
 		return found
@@ -59,7 +59,7 @@ func (a *attempts) abandon(n int) {
 	a.open = a.open[n:]
 }
 
-// step begins another one if it is time, and waits until one has data or the next is due.
+// step begins an attempt if one is due, and waits until an attempt has data or the next is due.
 func (a *attempts) step() error {
 	if now := time.Now(); !now.Before(a.next) {
 		fd, err := begin(a.to)
@@ -95,7 +95,7 @@ func until(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) 
 				continue
 			case at.IsZero() && who >= 0 && (want == AnyBackend || who == want):
 				at = time.Now()
-			case who >= 0: // reached another backend: the next may reach the wanted one
+			case who >= 0: // another backend: the next attempt may reach the wanted one
 				all.next = time.Now()
 			}
 			abandon(a.fd)
@@ -107,8 +107,7 @@ func until(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) 
 	return time.Time{}, all.because(errNone)
 }
 
-// quiet is how long connections, one every millisecond, have to stay without a reply before they count as blocked: a
-// busy machine stops the client too.
+// quiet is the time without a reply after which connections count as denied. A busy machine may stop the client too.
 const quiet = 100 * time.Millisecond
 
 // untilNone makes a new connection every millisecond until none gets a reply any more. It returns the moment at which
@@ -125,7 +124,7 @@ func untilNone(to netip.AddrPort, _ int, limit time.Duration) (time.Time, error)
 		}
 		for i := len(all.open) - 1; i >= 0; i-- {
 			if who, done := answer(all.open[i].fd); done && who >= 0 {
-				// Earlier ones were admitted too, or were lost for another reason.
+				// Earlier ones were allowed too, or were lost for another reason.
 				all.abandon(i + 1)
 				break
 			}
@@ -164,7 +163,7 @@ func wait(open []attempt, limit time.Duration) error {
 	return nil
 }
 
-// answer reads the byte that identifies a backend: -1 from a connection that failed.
+// answer reads the byte that identifies a backend. It returns -1 for a failed connection.
 func answer(fd int) (who int, done bool) {
 	var b [1]byte
 	n, err := unix.Read(fd, b[:])
@@ -177,7 +176,7 @@ func answer(fd int) (who int, done bool) {
 	return int(b[0]), true
 }
 
-// abandon ends a connection with RST: its ports do not stay in TIME_WAIT.
+// abandon ends a connection with RST, so that its ports do not stay in TIME_WAIT.
 func abandon(fd int) {
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	unix.Close(fd)

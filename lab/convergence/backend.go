@@ -9,7 +9,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Listen answers every connection to an address at a place with one byte, who, until the listener is closed.
+// Listen accepts connections to an address at a place and sends one byte, who, until the listener is closed.
 func Listen(ctx context.Context, place testbed.Place, at netip.AddrPort, who byte) (net.Listener, error) {
 	var listener net.Listener
 	err := place.Do(func() (err error) {
@@ -25,7 +25,7 @@ func Listen(ctx context.Context, place testbed.Place, at netip.AddrPort, who byt
 			if err != nil {
 				return // closed
 			}
-			_, _ = conn.Write([]byte{who}) // a client that has gone needs none
+			_, _ = conn.Write([]byte{who}) // the client may be gone
 			conn.Close()
 		}
 	}()

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// ChangeLimit is how long a connection is waited for after a single change.
+	// ChangeLimit is the timeout after a change.
 	ChangeLimit = 2 * time.Minute
-	// lead is for how long the client makes connections before a change.
+	// lead is the time for which the client makes connections before a change.
 	lead = 20 * time.Millisecond
 )
 
-// Time makes a change while a client makes connections all the time. It returns the time from the change to the moment
-// for which the client waits. The error of a change that fails comes at once, and the client is ready for the next one.
+// Time makes a change while a client makes connections. It returns the time from the change to the moment for which the
+// client waits. If the change fails, Time returns its error at once, and the client is ready for the next one.
 func Time(ctx context.Context, client *Client, to netip.AddrPort, want int, change func() error) (time.Duration, error) {
 	waiting, err := client.Begin(to, want, ChangeLimit)
 	if err != nil {
@@ -31,8 +31,8 @@ func Time(ctx context.Context, client *Client, to netip.AddrPort, want int, chan
 	return at.Sub(begin), err
 }
 
-// Repeat makes changes until there are so many or the time is over, with a pause after each. It returns how long each
-// took until traffic followed, in milliseconds, and why there are no more of them.
+// Repeat makes changes until there are most of them or the time is over, with a pause after each. It returns the
+// convergence time of each in milliseconds, and the error that ended it early.
 func Repeat(ctx context.Context, most int, within, pause time.Duration, change func() (time.Duration, error)) (milliseconds []float64, err error) {
 	milliseconds = []float64{}
 	for began := time.Now(); len(milliseconds) < most && time.Since(began) < within; {

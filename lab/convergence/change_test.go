@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestMain makes this program the client of connections, where a test starts it as that.
+// TestMain runs the connecting client if a test starts this program for it.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == Command {
 		if err := Answer(os.Stdin, os.Stdout); err != nil {
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The error of a change that fails comes at once, and the client's reply to it is not taken for one to the next change.
+// A failed change returns its error at once, and the client's reply to it is not taken for the next change's.
 func TestChangeThatFails(t *testing.T) {
 	listener, err := Listen(t.Context(), here, netip.MustParseAddrPort("127.0.8.1:0"), 1)
 	if err != nil {

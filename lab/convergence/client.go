@@ -1,6 +1,6 @@
-// Package convergence measures how long traffic takes to follow a change of Services or policies: a client in a pod
-// makes connections until one reaches the wanted backend, or none gets a reply any more. The client is a process of its
-// own, because only processes have cgroups, and programs at sockets depend on those.
+// Package convergence measures how long traffic takes to follow a change of Services or policies: a client in a pod makes
+// connections until one reaches the wanted backend, or none gets a reply any more. The client is a process of its own,
+// because socket programs apply to the processes of a cgroup.
 package convergence
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Command is the name of the command that runs Answer. No person needs it.
+// Command is the name of the command that runs Answer. Only the bench uses it.
 const Command = "bench-connect"
 
 // AnyBackend is whichever backend replies. NoBackend is none: connections get no reply any more.
@@ -26,7 +26,7 @@ const (
 	NoBackend  = -2
 )
 
-// Answer reads requests, one in a line, from the bench and answers each, until its input ends.
+// Answer reads requests of the bench, one a line, and replies to each, until its input ends.
 func Answer(in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
@@ -65,11 +65,11 @@ type Client struct {
 	answers *bufio.Scanner
 }
 
-// Start starts a client at a place; program is one that has the command.
+// Start starts a client at a place. program has the command Command.
 func Start(place testbed.Place, program string) (*Client, error) {
 	c := &Client{place: place, program: program}
 	if err := c.start(); err != nil {
-		return nil, fmt.Errorf("start client of connections: %w", err)
+		return nil, fmt.Errorf("start the connecting client: %w", err)
 	}
 	return c, nil
 }
@@ -91,27 +91,27 @@ func (c *Client) start() error {
 	return nil
 }
 
-// Waiting is an answer that has not come yet.
+// Waiting is a pending reply of the client.
 type Waiting struct{ client *Client }
 
-// Begin lets the client make connections to an address until one reaches the wanted backend, or, for NoBackend, until
+// Begin makes the client connect to an address until a connection reaches the wanted backend, or, for NoBackend, until
 // none gets a reply.
 func (c *Client) Begin(to netip.AddrPort, want int, limit time.Duration) (Waiting, error) {
 	if _, err := fmt.Fprintln(c.in, to, want, int64(limit)); err != nil {
-		return Waiting{}, fmt.Errorf("ask client of connections: %w", err)
+		return Waiting{}, fmt.Errorf("send a request to the connecting client: %w", err)
 	}
 	return Waiting{c}, nil
 }
 
 // End waits for the result: the moment at which the wanted backend was reached, or, for NoBackend, at which the first
-// connection without a reply began. When the context ends before, so does the client.
+// connection without a reply began. The end of the context ends the client.
 func (w Waiting) End(ctx context.Context) (time.Time, error) {
 	defer context.AfterFunc(ctx, func() { _ = w.client.cmd.Process.Kill() })()
 	if !w.client.answers.Scan() {
 		if ctx.Err() != nil {
 			return time.Time{}, ctx.Err()
 		}
-		return time.Time{}, errors.Join(errors.New("the client of connections has ended"), w.client.answers.Err())
+		return time.Time{}, errors.Join(errors.New("the connecting client has ended"), w.client.answers.Err())
 	}
 	word, rest, _ := strings.Cut(w.client.answers.Text(), " ")
 	if word != "at" {
@@ -119,20 +119,19 @@ func (w Waiting) End(ctx context.Context) (time.Time, error) {
 	}
 	var nanoseconds int64
 	if _, err := fmt.Sscan(rest, &nanoseconds); err != nil {
-		return time.Time{}, fmt.Errorf("read answer %q: %w", rest, err)
+		return time.Time{}, fmt.Errorf("read reply %q: %w", rest, err)
 	}
 	return time.Unix(0, nanoseconds), nil
 }
 
-// Abandon ends the wait. The client's process ends with it and another one starts, so that the old reply is not taken
-// for a later one.
+// Abandon ends the wait. It replaces the client's process, so that the old reply is not taken for a later one.
 func (w Waiting) Abandon() error {
-	_ = w.client.cmd.Process.Kill() // one that has ended by itself is no worse
+	_ = w.client.cmd.Process.Kill() // it may have ended already
 	if err := w.client.Close(); err != nil {
 		return err
 	}
 	if err := w.client.start(); err != nil {
-		return fmt.Errorf("start client of connections again: %w", err)
+		return fmt.Errorf("restart the connecting client: %w", err)
 	}
 	return nil
 }
@@ -149,10 +148,10 @@ func (c *Client) Reach(ctx context.Context, to netip.AddrPort, want int, limit t
 // Close ends the client.
 func (c *Client) Close() error {
 	c.in.Close()
-	for c.answers.Scan() { // those that came too late
+	for c.answers.Scan() { // late replies
 	}
-	if err := c.cmd.Wait(); err != nil && c.cmd.ProcessState.Exited() { // one that was killed has its reason elsewhere
-		return fmt.Errorf("client of connections: %w", err)
+	if err := c.cmd.Wait(); err != nil && c.cmd.ProcessState.Exited() { // Abandon or End killed it otherwise
+		return fmt.Errorf("connecting client: %w", err)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// The backend falls silent while the client tries: the moment lies between the last answer and the silence.
+// The backend stops while the client connects: the moment lies between the last reply and the stop.
 func TestUntilNobodyAnswers(t *testing.T) {
 	l, err := Listen(t.Context(), here, netip.MustParseAddrPort("127.0.0.4:0"), 1)
 	if err != nil {
@@ -69,20 +69,20 @@ func TestUntilNobodyAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if since := at.Sub(<-closed); since < -500*time.Millisecond { // on a busy machine the backend may have stopped for a moment
-		t.Errorf("silence began %v before there was any", -since)
+	if since := at.Sub(<-closed); since < -500*time.Millisecond { // on a busy machine the backend may pause
+		t.Errorf("the first connection without a reply began %v before the backend stopped", -since)
 	}
 }
 
 func TestAnswerRefusesNonsense(t *testing.T) {
 	for _, in := range []string{"nonsense\n", "address 0 1\n"} {
 		if err := Answer(strings.NewReader(in), &bytes.Buffer{}); err == nil {
-			t.Errorf("%q is a request", in)
+			t.Errorf("%q is accepted as a request", in)
 		}
 	}
 }
 
-// The backend begins to listen while the client tries.
+// The backend starts while the client connects.
 func TestUntilSomebodyListens(t *testing.T) {
 	free := listen(t, "127.0.0.2:0", 0) // the port is free on another address
 	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.3"), free.Port())
@@ -102,7 +102,7 @@ func TestUntilSomebodyListens(t *testing.T) {
 	}
 }
 
-// Attempts that fail on the client's own side are not silence of the server, and are named.
+// An error of the client's own attempts is reported, and is no missing reply of the server.
 func TestAttemptsThatCannotBegin(t *testing.T) {
 	nowhere := netip.MustParseAddrPort("255.255.255.255:9") // TCP has no broadcast: the kernel refuses to connect
 	for name, wait := range map[string]func(netip.AddrPort, int, time.Duration) (time.Time, error){"any": until, "none": untilNone} {

@@ -174,7 +174,7 @@ func (w *external) expectRefusal(client, server machine, i int) {
 			return err
 		}
 		defer conn.Close()
-		if _, err := conn.Write([]byte("anybody there?")); err != nil {
+		if _, err := conn.Write([]byte("ping")); err != nil {
 			return err
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(patience))

@@ -41,7 +41,7 @@ n1: link set lo up
 n1: address add 192.168.60.11/24 dev eth0
 n1: link set eth0 up
 n1: route add default via 192.168.60.1`)
-	check(t, "control plane, which is everybody's gateway", c.WireMachine(c.ControlPlane), `
+	check(t, "control plane, the gateway of all machines", c.WireMachine(c.ControlPlane), `
 wire: link add w-cp type veth peer name eth0 address 02:00:c0:a8:3c:01 netns blk-cp
 wire: link set w-cp master link0 up
 cp: link set lo up
@@ -88,7 +88,7 @@ n1: link set lo up
 n1: address add fd00:60::11/64 dev eth0 nodad
 n1: link set eth0 up
 n1: route add default via fd00:60::1`)
-	check(t, "control plane, which is everybody's gateway", c.WireMachine(c.ControlPlane)[1:], `
+	check(t, "control plane, the gateway of all machines", c.WireMachine(c.ControlPlane)[1:], `
 cp: link set lo up
 cp: address add fd00:60::1/64 dev eth0 nodad
 cp: link set eth0 up`)
