@@ -96,7 +96,7 @@ func parseVerified(text string) (kernels []string, rows map[verifiedRow]int, err
 	first, rest, _ := strings.Cut(text, "\n")
 	named, ok := strings.CutPrefix(first, "kernels:")
 	if !ok {
-		return nil, nil, fmt.Errorf("%s does not begin with its kernels", verifiedFile)
+		return nil, nil, fmt.Errorf("%s does not start with its kernels", verifiedFile)
 	}
 	rows = map[verifiedRow]int{}
 	for line := range strings.Lines(rest) {

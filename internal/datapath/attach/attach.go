@@ -178,7 +178,7 @@ func (t *Attacher) attachLink(a Attachment, ifindex int, h hook) error {
 		}
 		err := old.Update(h.program)
 		if err != nil {
-			t.objects.Log.Info("link cannot be updated and is made anew", "device", a.Device, "program", a.Program, "reason", err)
+			t.objects.Log.Info("link cannot be updated and is replaced", "device", a.Device, "program", a.Program, "reason", err)
 		}
 		return err == nil, nil
 	}

@@ -65,7 +65,7 @@ func (t *Attacher) attachSocket(name string, id uint64) error {
 			if err == nil {
 				return nil
 			}
-			t.objects.Log.Info("link cannot be updated and is made anew", "cgroup", t.objects.Config.Cgroup, "program", name, "reason", err)
+			t.objects.Log.Info("link cannot be updated and is replaced", "cgroup", t.objects.Config.Cgroup, "program", name, "reason", err)
 		}
 	}
 	l, err := link.AttachCgroup(link.CgroupOptions{Path: t.objects.Config.Cgroup, Attach: socketAttachTypes[name], Program: program})

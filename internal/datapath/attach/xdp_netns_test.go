@@ -73,8 +73,8 @@ func TestNodePortXDP(t *testing.T) {
 			xdp, tc, forwarded = runs(n.A, t, bpf.ProgWireXdp)-xdp, runs(n.A, t, bpf.ProgFromWire)-tc, n.A.Forwarded(t)-forwarded
 			t.Logf("%d packets at XDP, %d of them at tc, %d forwarded by the stack", xdp, tc, forwarded)
 			// At most one packet per second and CPU renews the kernel's route; the rest are ARP and the like.
-			anew := uint64(runtime.NumCPU()) * uint64(time.Since(began)/time.Second)
-			if tc > xdp/100+anew || xdp < 500 || forwarded > 0 {
+			renewals := uint64(runtime.NumCPU()) * uint64(time.Since(began)/time.Second)
+			if tc > xdp/100+renewals || xdp < 500 || forwarded > 0 {
 				t.Errorf("of %d packets %d reached tc and the stack forwarded %d", xdp, tc, forwarded)
 			}
 		})

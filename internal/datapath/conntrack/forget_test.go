@@ -62,7 +62,7 @@ func count(m *ebpf.Map) (n int, err error) {
 // BenchmarkForget measures Forget for a pod without connections, among entries of other pods.
 func BenchmarkForget(b *testing.B) {
 	for _, others := range []int{0, 5000, 100000} {
-		b.Run(fmt.Sprintf("sessions=%d", others), func(b *testing.B) {
+		b.Run(fmt.Sprintf("entries=%d", others), func(b *testing.B) {
 			d := openTable(b)
 			addEntries(b, d, others)
 			pod := netip.MustParseAddr("10.1.0.5")

@@ -16,7 +16,7 @@ import (
 
 // An entry of `ct_new` that another one evicts, or that is flushed, keeps its state and counts: replies, which only
 // it allows, still pass.
-func TestYoungSessionsMove(t *testing.T) {
+func TestNewEntriesMove(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsUDP}))
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -63,7 +63,7 @@ func TestYoungSessionsMove(t *testing.T) {
 }
 
 // A new connection replaces a closed one in `ct_new`, and the closed one is not kept.
-func TestYoungSessionsEnd(t *testing.T) {
+func TestNewEntriesEnd(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -84,7 +84,7 @@ func TestYoungSessionsEnd(t *testing.T) {
 
 // A SYN on the ports of an older connection with replies starts a new one, whichever map has the old entry: there is
 // one entry, with counts from zero.
-func TestYoungSessionsAgain(t *testing.T) {
+func TestNewEntriesAgain(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -109,7 +109,7 @@ func TestYoungSessionsAgain(t *testing.T) {
 }
 
 // A retransmitted SYN belongs to the same connection, whichever map has its entry.
-func TestYoungSessionsWait(t *testing.T) {
+func TestNewEntriesWait(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	harness.EachFamily(t, func(t *testing.T, family int) {

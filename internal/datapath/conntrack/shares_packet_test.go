@@ -83,7 +83,7 @@ func TestSessionsOfOtherPods(t *testing.T) {
 			name  string
 			flood func(port uint16) harness.Run
 		}{
-			{"to elsewhere", func(port uint16) harness.Run {
+			{"to a remote pod", func(port uint16) harness.Run {
 				return harness.Pod2Sends(harness.Datagram(fixtures.FromPod(), harness.End{Member: fixtures.PodA2, Port: port}.At(family), dns))
 			}},
 			{"opened with TCP", func(port uint16) harness.Run {
@@ -92,17 +92,17 @@ func TestSessionsOfOtherPods(t *testing.T) {
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				p.Forget(t)
-				lasts, begins := ask(harness.PodSends, fixtures.PodA, 40000), ask(harness.PodSends, fixtures.PodA, 40001)
+				assured, recent := ask(harness.PodSends, fixtures.PodA, 40000), ask(harness.PodSends, fixtures.PodA, 40001)
 				own := ask(harness.Pod2Sends, fixtures.PodA2, 40002)
-				converse(p, t, lasts)
-				p.Allows(t, "request", begins.request)
+				converse(p, t, assured)
+				p.Allows(t, "request", recent.request)
 				p.Allows(t, "the flooding pod's own request", own.request)
 				if err := p.D.Conntrack.Flush(); err != nil {
 					t.Fatal(err)
 				}
 				flood(p, t, 3*tableSize, c.flood)
-				p.Allows(t, "a reply of an assured connection", lasts.reply)
-				p.Allows(t, "a reply of a new connection", begins.reply)
+				p.Allows(t, "a reply of an assured connection", assured.reply)
+				p.Allows(t, "a reply of a new connection", recent.reply)
 				p.Denies(t, "a reply to the flooding pod's own oldest request", own.reply, harness.NoIngress)
 				if n := len(p.Entries(t)); n > 2+smallRing {
 					t.Errorf("%d entries are retained, of which the flood may have %d", n, smallRing)
@@ -141,19 +141,19 @@ func TestSessionsOfOtherClients(t *testing.T) {
 		{Set: harness.Rules, Identity: harness.IdWorld}: harness.PortsUDP, {Set: harness.Rules, Identity: harness.IdB}: harness.PortsUDP,
 	})
 	served := harness.End{Member: fixtures.PodA, Port: 53}.At(4)
-	asks := func(client netip.AddrPort) conversation {
+	ask := func(client netip.AddrPort) conversation {
 		return conversation{harness.WireBrings(harness.Datagram(fixtures.FromWire(), client, served)), harness.PodSends(harness.Datagram(fixtures.FromPod(), served, client))}
 	}
 	var others []conversation
 	client := fixtures.External.V4
 	for range smallRing {
 		client = client.Next()
-		c := asks(netip.AddrPortFrom(client, 50000))
+		c := ask(netip.AddrPortFrom(client, 50000))
 		converse(p, t, c)
 		others = append(others, c)
 	}
 	for port := range uint16(4 * smallRing) {
-		converse(p, t, asks(netip.AddrPortFrom(fixtures.PodB.V4, 40000+port)))
+		converse(p, t, ask(netip.AddrPortFrom(fixtures.PodB.V4, 40000+port)))
 	}
 	if lost := droppedReplies(p, t, others); lost > smallRing/8 {
 		t.Errorf("%d of %d entries of other clients are evicted by one that has many", lost, smallRing)
@@ -161,7 +161,7 @@ func TestSessionsOfOtherClients(t *testing.T) {
 	var neighbours []conversation // they share a prefix, but no part of the ring
 	for range 8 {
 		client = client.Next()
-		c := asks(netip.AddrPortFrom(client, 50000))
+		c := ask(netip.AddrPortFrom(client, 50000))
 		converse(p, t, c)
 		neighbours = append(neighbours, c)
 	}
@@ -243,9 +243,9 @@ func testForgetPod(t *testing.T, p *harness.Policy) {
 		for _, flushed := range []bool{false, true} {
 			p.Forget(t)
 			dns := harness.End{Member: fixtures.PodB, Port: 53}.At(family)
-			gone, stays := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodA2, Port: 40000}.At(family)
+			gone, other := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodA2, Port: 40000}.At(family)
 			p.Allows(t, "request", harness.PodSends(harness.Datagram(fixtures.FromPod(), gone, dns)))
-			p.Allows(t, "request of another pod", harness.Pod2Sends(harness.Datagram(fixtures.FromPod(), stays, dns)))
+			p.Allows(t, "request of another pod", harness.Pod2Sends(harness.Datagram(fixtures.FromPod(), other, dns)))
 			if flushed {
 				if err := p.D.Conntrack.Flush(); err != nil {
 					t.Fatal(err)
@@ -258,7 +258,7 @@ func testForgetPod(t *testing.T, p *harness.Policy) {
 				t.Fatal(err)
 			}
 			p.Denies(t, "a reply to the deleted pod", harness.WireBrings(harness.Datagram(fixtures.FromWire(), dns, gone)), harness.NoIngress)
-			p.Allows(t, "a reply to the other pod", harness.WireBrings(harness.Datagram(fixtures.FromWire(), dns, stays)))
+			p.Allows(t, "a reply to the other pod", harness.WireBrings(harness.Datagram(fixtures.FromWire(), dns, other)))
 			err := table.Read(p.D.Objects.Maps.CtSlots, func(at *bpf.CtSlot, _ *bpf.Tuple) {
 				if at.Pod == bpf.AddressOf(fixtures.PodA.Addr(family)) {
 					t.Errorf("slot %#x is still charged to the deleted pod", at.Slot)

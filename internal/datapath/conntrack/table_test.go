@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	isAnswered  = uint32(bpf.CtFlagCT_REPLIED)
+	isReplied   = uint32(bpf.CtFlagCT_REPLIED)
 	isTurned    = uint32(bpf.CtFlagCT_REVERSED)
 	hasFIN      = uint32(bpf.CtFlagCT_FIN)
 	hasOtherFIN = uint32(bpf.CtFlagCT_REPLY_FIN)
@@ -48,22 +48,22 @@ func TestSessionsExpire(t *testing.T) {
 		name     string
 		protocol uint8
 		flags    uint32
-		lasts    time.Duration
+		timeout  time.Duration
 		state    State
 	}{
-		{"TCP established", tcp, isAnswered, 6 * time.Hour, Established},
+		{"TCP established", tcp, isReplied, 6 * time.Hour, Established},
 		{"TCP without a reply", tcp, 0, time.Minute, Opening},
-		{"TCP, who opened it has sent FIN", tcp, isAnswered | hasFIN, 4 * time.Minute, Closing},
-		{"TCP, the other end has sent FIN", tcp, isAnswered | hasOtherFIN, 4 * time.Minute, Closing},
-		{"TCP, both ends have sent FIN", tcp, isAnswered | hasFIN | hasOtherFIN, 10 * time.Second, Closed},
-		{"TCP refused", tcp, isAnswered | hasReset, 10 * time.Second, Closed},
+		{"TCP, who opened it has sent FIN", tcp, isReplied | hasFIN, 4 * time.Minute, Closing},
+		{"TCP, the other end has sent FIN", tcp, isReplied | hasOtherFIN, 4 * time.Minute, Closing},
+		{"TCP, both ends have sent FIN", tcp, isReplied | hasFIN | hasOtherFIN, 10 * time.Second, Closed},
+		{"TCP refused", tcp, isReplied | hasReset, 10 * time.Second, Closed},
 		{"TCP given up", tcp, hasReset, 10 * time.Second, Closed},
-		{"UDP", udp, isAnswered, 2 * time.Minute, Established},
-		{"UDP has no FIN", udp, isAnswered | hasFIN | hasReset, 2 * time.Minute, Established},
+		{"UDP", udp, isReplied, 2 * time.Minute, Established},
+		{"UDP has no FIN", udp, isReplied | hasFIN | hasReset, 2 * time.Minute, Established},
 		{"UDP without a reply", udp, 0, time.Minute, Opening},
-		{"SCTP", sctp, isAnswered, 2 * time.Minute, Established},
-		{"ICMP echo", uint8(cluster.ICMP), isAnswered, time.Minute, Established},
-		{"ICMPv6 echo", uint8(cluster.ICMPv6), isAnswered | isTurned, time.Minute, Established},
+		{"SCTP", sctp, isReplied, 2 * time.Minute, Established},
+		{"ICMP echo", uint8(cluster.ICMP), isReplied, time.Minute, Established},
+		{"ICMPv6 echo", uint8(cluster.ICMPv6), isReplied | isTurned, time.Minute, Established},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := openTable(t)
@@ -90,11 +90,11 @@ func TestSessionsExpire(t *testing.T) {
 			}
 			check := func(want []Entry, wantAll []Entry) {
 				t.Helper()
-				var told []Entry
-				if removed, err := d.Conntrack.Expire(fixtures.SomeTime, nil, func(s Entry) { told = append(told, s) }); err != nil || removed != len(want) {
+				var ended []Entry
+				if removed, err := d.Conntrack.Expire(fixtures.SomeTime, nil, func(s Entry) { ended = append(ended, s) }); err != nil || removed != len(want) {
 					t.Errorf("%d are removed: %v", removed, err)
 				}
-				if diff := cmp.Diff(want, told, fixtures.CompareEntries); diff != "" {
+				if diff := cmp.Diff(want, ended, fixtures.CompareEntries); diff != "" {
 					t.Errorf("ended (-wanted +got):\n%s", diff)
 				}
 				if diff := cmp.Diff([]Count{{c.protocol, c.state, 1}}, d.Conntrack.Counts()); diff != "" {
@@ -108,9 +108,9 @@ func TestSessionsExpire(t *testing.T) {
 					t.Errorf("entries (-wanted +kernel):\n%s", diff)
 				}
 			}
-			early := put(c.lasts - time.Second)
+			early := put(c.timeout - time.Second)
 			check(nil, []Entry{early})
-			check([]Entry{put(c.lasts)}, nil)
+			check([]Entry{put(c.timeout)}, nil)
 		})
 	}
 }

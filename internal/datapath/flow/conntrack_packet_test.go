@@ -33,7 +33,7 @@ func TestFlowsTellOfSessions(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		tells := func(what string, want ...flow.Event) {
+		expect := func(what string, want ...flow.Event) {
 			t.Helper()
 			got := harness.Told(t, reader)
 			for i := range got {
@@ -50,22 +50,22 @@ func TestFlowsTellOfSessions(t *testing.T) {
 		p.Allows(t, "SYN", harness.WireBrings(syn))
 		first := event(flow.Opened, "", "", 0, 1, 0)
 		first.First = true
-		tells("SYN", first)
+		expect("SYN", first)
 		p.Allows(t, "SYN again", harness.WireBrings(syn))
-		tells("SYN again")
+		expect("SYN again")
 		p.Allows(t, "SYN ACK", harness.PodSends(ack))
-		tells("SYN ACK", event(flow.Answered, bpf.ProgFromPod, "blpoda", fixtures.TcpSYN|fixtures.TcpACK, 2, 1))
+		expect("SYN ACK", event(flow.Answered, bpf.ProgFromPod, "blpoda", fixtures.TcpSYN|fixtures.TcpACK, 2, 1))
 		for range 10 {
 			p.Allows(t, "data", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpACK)))
 			p.Allows(t, "data back", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpACK)))
 		}
-		tells("data")
+		expect("data")
 		p.Allows(t, "FIN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpFIN|fixtures.TcpACK)))
-		tells("FIN")
+		expect("FIN")
 		p.Allows(t, "FIN back", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpFIN|fixtures.TcpACK)))
-		tells("FIN back", event(flow.Closed, bpf.ProgFromPod, "blpoda", fixtures.TcpFIN|fixtures.TcpACK, 13, 12))
+		expect("FIN back", event(flow.Closed, bpf.ProgFromPod, "blpoda", fixtures.TcpFIN|fixtures.TcpACK, 13, 12))
 		p.Allows(t, "the last ACK", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpACK)))
-		tells("the last ACK")
+		expect("the last ACK")
 		p.Forget(t)
 	})
 }
@@ -136,12 +136,12 @@ func TestFlowsTellOfAll(t *testing.T) {
 // With sampling, a connection is reported completely or not at all, and the agent knows which.
 func TestFlowsSample(t *testing.T) {
 	// The sample depends on clock ticks: their length is not a multiple of 3, and there are many.
-	const sample, sessions = 3, 200
+	const sample, connections = 3, 200
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy, FlowsSample: sample})
 	reader := p.Watch(t)
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	server := harness.End{Member: fixtures.PodA, Port: 80}.At(4)
-	for i := range uint16(sessions) {
+	for i := range uint16(connections) {
 		client := harness.End{Member: fixtures.PodB, Port: 40000 + i}.At(4)
 		if i%5 == 0 {
 			fixtures.AwaitTick(t)
@@ -159,25 +159,25 @@ func TestFlowsSample(t *testing.T) {
 		}
 	}
 	count()
-	for i := uint16(1); i < sessions; i += 2 { // the end of the open ones is reported, too
+	for i := uint16(1); i < connections; i += 2 { // the end of the open ones is reported, too
 		p.Allows(t, "RST", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), harness.End{Member: fixtures.PodB, Port: 40000 + i}.At(4), server, fixtures.TcpRST|fixtures.TcpACK)))
 	}
 	count()
-	told := 0
+	reported := 0
 	ticks := map[time.Duration][2]int{} // per clock tick: started and reported connections
 	for _, s := range p.Entries(t) {
 		want := 0
 		if p.D.Events.Samples(s) {
 			want = 1 + int(s.Source.Port()%2)
-			told++
+			reported++
 		}
 		ticks[s.Created] = [2]int{ticks[s.Created][0] + 1, ticks[s.Created][1] + min(want, 1)}
 		if events[s.Source] != want {
 			t.Errorf("%d events of the connection of %s, created at %d, expected %d", events[s.Source], s.Source, s.Created, want)
 		}
 	}
-	if told == 0 || told == sessions {
-		t.Errorf("%d of %d connections are reported", told, sessions)
+	if reported == 0 || reported == connections {
+		t.Errorf("%d of %d connections are reported", reported, connections)
 	}
 	together, mixed := 0, false
 	for _, n := range ticks {
@@ -186,7 +186,7 @@ func TestFlowsSample(t *testing.T) {
 			mixed = mixed || n[1] > 0 && n[1] < n[0]
 		}
 	}
-	if together > sessions/2 && !mixed {
+	if together > connections/2 && !mixed {
 		t.Errorf("of %d connections that started together all or none are reported: %v", together, ticks)
 	}
 }
@@ -195,11 +195,11 @@ func TestFlowsSample(t *testing.T) {
 func TestFlowsOfSessionsWithoutReader(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
-	const sessions = 10000
+	const connections = 10000
 	var got harness.Outcome
 	var err error
 	p.Netns.Do(func() {
-		for i := range uint16(sessions) {
+		for i := range uint16(connections) {
 			got, err = p.Run(harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), harness.End{Member: fixtures.PodB, Port: 20000 + i}.At(4), harness.End{Member: fixtures.PodA, Port: 80}.At(4), fixtures.TcpSYN)))
 			if err != nil || got.Verdict != harness.VerdictRedirect {
 				return
@@ -210,7 +210,7 @@ func TestFlowsOfSessionsWithoutReader(t *testing.T) {
 		t.Fatalf("verdict %v: %v", got.Verdict, err)
 	}
 	events := uint64(len(harness.Told(t, p.Watch(t))))
-	if lost := lost(p.Harness, t)["opened full"]; lost == 0 || events+lost != sessions {
-		t.Errorf("%d events and %d lost of %d connections", events, lost, sessions)
+	if lost := lost(p.Harness, t)["opened full"]; lost == 0 || events+lost != connections {
+		t.Errorf("%d events and %d lost of %d connections", events, lost, connections)
 	}
 }

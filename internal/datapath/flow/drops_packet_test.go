@@ -187,7 +187,7 @@ func TestFlowsTellOfCountedDrops(t *testing.T) {
 	reader := r.Watch(t)
 	const more = 20
 	alike := slices.Repeat([]fixtures.Packet{spoofs(1)}, 1+more)
-	asked := func() []flow.Event {
+	reported := func() []flow.Event {
 		reader.ReportDropsNow()
 		return harness.Told(t, reader)
 	}
@@ -199,7 +199,7 @@ func TestFlowsTellOfCountedDrops(t *testing.T) {
 				t.Fatal(err)
 			}
 			drop(r, t, alike...)
-			first, second = asked(), asked()
+			first, second = reported(), reported()
 		})
 		if len(first) != 1 || first[0].Packets[0] != 1 || len(second) > 0 {
 			t.Fatalf("events %+v, and then %+v, expected that of the first drop", first, second)
@@ -207,11 +207,11 @@ func TestFlowsTellOfCountedDrops(t *testing.T) {
 		age(r, t, 2*time.Second)
 		want := first[0]
 		want.Packets[0], want.Bytes[0] = more, more*want.Bytes[0]
-		if diff := cmp.Diff([]flow.Event{want}, asked(), fixtures.IgnoreMeaning); diff != "" {
+		if diff := cmp.Diff([]flow.Event{want}, reported(), fixtures.IgnoreMeaning); diff != "" {
 			t.Errorf("events a second later (-expected +got):\n%s", diff)
 		}
 		age(r, t, 2*time.Second)
-		if got := asked(); len(got) > 0 {
+		if got := reported(); len(got) > 0 {
 			t.Errorf("events %+v, but all are reported", got)
 		}
 	}

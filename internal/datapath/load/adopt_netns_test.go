@@ -23,7 +23,7 @@ import (
 type traffic struct {
 	stop                    atomic.Bool
 	done                    sync.WaitGroup
-	echoed, answered        atomic.Int64
+	echoed, replied         atomic.Int64
 	tcpFailure, udpFailures error
 }
 
@@ -55,7 +55,7 @@ func startTraffic(t *testing.T, from, to netlab.Netns, dst fixtures.Member, fami
 				tr.udpFailures = errors.Join(tr.udpFailures, fmt.Errorf("request %d: %w", i, err))
 				return
 			}
-			tr.answered.Add(1)
+			tr.replied.Add(1)
 		}
 	})
 	return tr
@@ -64,10 +64,10 @@ func startTraffic(t *testing.T, from, to netlab.Netns, dst fixtures.Member, fami
 // progress waits until both kinds of traffic have made progress.
 func (tr *traffic) progress(t *testing.T) {
 	t.Helper()
-	echoed, answered := tr.echoed.Load()+5, tr.answered.Load()+50
-	for deadline := time.Now().Add(6 * netlab.Patience); tr.echoed.Load() < echoed || tr.answered.Load() < answered; time.Sleep(time.Millisecond) {
+	echoed, replied := tr.echoed.Load()+5, tr.replied.Load()+50
+	for deadline := time.Now().Add(6 * netlab.Patience); tr.echoed.Load() < echoed || tr.replied.Load() < replied; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("traffic has stopped: %d echoes of %d, %d replies of %d", tr.echoed.Load(), echoed, tr.answered.Load(), answered)
+			t.Fatalf("traffic has stopped: %d echoes of %d, %d replies of %d", tr.echoed.Load(), echoed, tr.replied.Load(), replied)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func (tr *traffic) finish(t *testing.T) {
 	if err := errors.Join(tr.tcpFailure, tr.udpFailures); err != nil {
 		t.Errorf("traffic: %v", err)
 	}
-	t.Logf("%d echoes of 64 KB, %d UDP replies", tr.echoed.Load(), tr.answered.Load())
+	t.Logf("%d echoes of 64 KB, %d UDP replies", tr.echoed.Load(), tr.replied.Load())
 }
 
 // The agent stops and restarts repeatedly, with another configuration each time, under traffic of both families:

@@ -113,8 +113,8 @@ func TestEveryEnumHasAMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Used by private maps, by the agent only, or by the configuration.
-	elsewhere := []string{"enforce_flag", "icmp_error_kind", "timeout", "flow_mode"}
-	declared := slices.Concat(elsewhere, slices.Concat(slices.Collect(maps.Values(load.ImplicitTypes))...))
+	private := []string{"enforce_flag", "icmp_error_kind", "timeout", "flow_mode"}
+	declared := slices.Concat(private, slices.Concat(slices.Collect(maps.Values(load.ImplicitTypes))...))
 	for _, m := range structOf(t, spec, "abi").Members {
 		if !slices.Contains(declared, m.Name) && m.Name != "flush_pod_args" { // a program's parameter
 			t.Errorf("no map's layout depends on %s", m.Name)

@@ -137,7 +137,7 @@ func NewLoader(cfg config.Datapath, log *slog.Logger) (*loader, error) {
 		}
 	}
 	if cfg.AtSockets() && !kernel.HaveSocketErrors() {
-		log.Info("the kernel lacks bpf_set_retval for sockets (Linux 6.1): Services without endpoints refuse packets instead")
+		log.Info("the kernel lacks bpf_set_retval for sockets (Linux 6.1): packets to Services without endpoints are rejected, not connects")
 		if err := spec.Variables[bpf.VarConfigSocketErrors].Set(false); err != nil {
 			return nil, fmt.Errorf("set %s: %w", bpf.VarConfigSocketErrors, err)
 		}

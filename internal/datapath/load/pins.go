@@ -187,7 +187,7 @@ func (p pins) sweep(log *slog.Logger) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(MapDir(p.Root), f.Name())); err != nil {
-			log.Warn("pin of another version stays", "pin", f.Name(), "error", err)
+			log.Warn("cannot remove pin of another version", "pin", f.Name(), "error", err)
 			continue
 		}
 		log.Info("pin of another version is removed", "pin", f.Name())

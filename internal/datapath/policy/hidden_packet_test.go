@@ -100,7 +100,7 @@ func TestPolicyTrailingBytes(t *testing.T) {
 		p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN)))
 		data := harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpACK))
 		p.Allows(t, "data", data)
-		p.Allows(t, "data with a permit", data)
+		p.Allows(t, "data with a verdict cache", data)
 		for _, n := range []int{0, 4, 13, 19} {
 			p.Denies(t, "data whose header lies behind the packet", holding(data, n), harness.NoIngress)
 		}
@@ -109,7 +109,7 @@ func TestPolicyTrailingBytes(t *testing.T) {
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsOf53})
 		query := harness.WireBrings(harness.Datagram(fixtures.FromWire(), client, harness.End{Member: fixtures.PodA, Port: 53}.At(family)))
 		p.Allows(t, "a query", query)
-		p.Allows(t, "a query with a permit", query)
+		p.Allows(t, "a query with a verdict cache", query)
 		p.Denies(t, "a query whose header lies behind the packet", holding(query, 7), harness.NoIngress)
 
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsOf53}))
@@ -117,8 +117,8 @@ func TestPolicyTrailingBytes(t *testing.T) {
 		if family == 6 {
 			kind, code = 1, 4
 		}
-		answer := harness.Datagram(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), harness.End{Member: fixtures.PodA, Port: 53}.At(family), client)
-		about := harness.WireBrings(fixtures.Quoting(fixtures.FromWire(), fixtures.PodB.Addr(family), fixtures.PodA.Addr(family), kind, code, 0, answer, 500))
+		reply := harness.Datagram(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), harness.End{Member: fixtures.PodA, Port: 53}.At(family), client)
+		about := harness.WireBrings(fixtures.Quoting(fixtures.FromWire(), fixtures.PodB.Addr(family), fixtures.PodA.Addr(family), kind, code, 0, reply, 500))
 		p.Allows(t, "an error about the reply", about)
 		p.Denies(t, "one whose quotation lies behind the packet", holding(about, len(about.In)-fixtures.EthLen-ipHeader(p, family)-len("hello!")-4), harness.NoIngress)
 	})

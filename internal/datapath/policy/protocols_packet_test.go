@@ -47,22 +47,22 @@ func TestPolicyErrors(t *testing.T) {
 			kind, code = 1, 4
 		}
 		none := fixtures.Eth(fwd.MAC{}, fwd.MAC{})
-		asked, other := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodB, Port: 53}.At(family)
+		client, other := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodB, Port: 53}.At(family)
 		about := func(frame fixtures.Packet, who netip.Addr, quoted fixtures.Packet) fixtures.Packet {
 			return fixtures.Quoting(frame, who, quoted.Src, kind, code, 0, quoted, 500)
 		}
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsOf53}))
-		sent := harness.Datagram(none, asked, other)
-		p.Denies(t, "about what the pod may not send", harness.WireBrings(about(fixtures.FromWire(), hop.Addr(family), harness.Datagram(none, asked, harness.End{Member: fixtures.PodB, Port: 54}.At(family)))), harness.NoIngress)
-		p.Allows(t, "the packet", harness.PodSends(harness.Datagram(fixtures.FromPod(), asked, other)))
+		sent := harness.Datagram(none, client, other)
+		p.Denies(t, "about what the pod may not send", harness.WireBrings(about(fixtures.FromWire(), hop.Addr(family), harness.Datagram(none, client, harness.End{Member: fixtures.PodB, Port: 54}.At(family)))), harness.NoIngress)
+		p.Allows(t, "the packet", harness.PodSends(harness.Datagram(fixtures.FromPod(), client, other)))
 		p.Allows(t, "of its receiver", harness.WireBrings(about(fixtures.FromWire(), fixtures.PodB.Addr(family), sent)))
 		p.Allows(t, "of a router", harness.WireBrings(about(fixtures.FromWire(), hop.Addr(family), sent)))
 		mine := about(fixtures.FromWire(), hop.Addr(family), harness.Datagram(none, harness.End{Member: fixtures.PodC, Port: 40000}.At(family), other))
 		mine.Dst = fixtures.PodA.Addr(family)
 		p.Denies(t, "about another pod's packet", harness.WireBrings(mine), harness.NoIngress)
-		p.Allows(t, "a reply", harness.WireBrings(harness.Datagram(fixtures.FromWire(), other, asked)))
-		p.Allows(t, "about the reply", harness.PodSends(about(fixtures.FromPod(), fixtures.PodA.Addr(family), harness.Datagram(none, other, asked))))
-		p.Denies(t, "about an unknown packet", harness.PodSends(about(fixtures.FromPod(), fixtures.PodA.Addr(family), harness.Datagram(none, harness.End{Member: fixtures.PodC, Port: 53}.At(family), asked))), harness.NoEgress)
+		p.Allows(t, "a reply", harness.WireBrings(harness.Datagram(fixtures.FromWire(), other, client)))
+		p.Allows(t, "about the reply", harness.PodSends(about(fixtures.FromPod(), fixtures.PodA.Addr(family), harness.Datagram(none, other, client))))
+		p.Denies(t, "about an unknown packet", harness.PodSends(about(fixtures.FromPod(), fixtures.PodA.Addr(family), harness.Datagram(none, harness.End{Member: fixtures.PodC, Port: 53}.At(family), client))), harness.NoEgress)
 
 		// A local pod does not send errors for routers.
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsOf53})

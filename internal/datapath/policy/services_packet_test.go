@@ -32,7 +32,7 @@ func TestPolicyBehindService(t *testing.T) {
 		onlyTo := func(id policy.Identity) {
 			p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{id: harness.PortsOf8080}))
 		}
-		request, goesOn := harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.PodSends(transport(fixtures.FromPod(), pod, frontend))
+		request, next := harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.PodSends(transport(fixtures.FromPod(), pod, frontend))
 
 		backend := harness.End{Member: fixtures.PodB, Port: 8080}.At(family)
 		p.Serve(t, frontend, 0, backend)
@@ -43,15 +43,15 @@ func TestPolicyBehindService(t *testing.T) {
 		p.Allows(t, name+" to a remote backend, allowed", request)
 		for range 3 {
 			p.Allows(t, name+": its reply", reply)
-			p.Allows(t, name+" goes on", goesOn)
+			p.Allows(t, name+" continues", next)
 		}
 		onlyTo(harness.IdA2)
-		p.Denies(t, name+" to a remote backend, revoked", goesOn, harness.NoEgress)
+		p.Denies(t, name+" to a remote backend, revoked", next, harness.NoEgress)
 		p.Denies(t, name+": its reply, revoked", reply, harness.NoEgress)
 
 		// The backend is local and isolated, too.
 		pod = harness.End{Member: fixtures.PodA, Port: 40002}.At(family)
-		request, goesOn = harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.PodSends(transport(fixtures.FromPod(), pod, frontend))
+		request, next = harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.PodSends(transport(fixtures.FromPod(), pod, frontend))
 		backend = harness.End{Member: fixtures.PodA2, Port: 8080}.At(family)
 		p.Serve(t, frontend, 0, backend)
 		reply = harness.Pod2Sends(transport(fixtures.FromPod(), backend, pod))
@@ -61,7 +61,7 @@ func TestPolicyBehindService(t *testing.T) {
 		p.Allows(t, name+" to a local backend, allowed", request)
 		for range 3 {
 			p.Allows(t, name+": its reply here", reply)
-			p.Allows(t, name+" goes on here", goesOn)
+			p.Allows(t, name+" continues, local", next)
 		}
 		delete(p.Tables.Pods, fixtures.PodA2.V4)
 		delete(p.Tables.Pods, fixtures.PodA2.V6)
@@ -120,7 +120,7 @@ func TestPolicyNodePort(t *testing.T) {
 			onlyFrom(harness.IdWorld)
 			p.Allows(t, name+" from a client, allowed", arrives(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, to)))
 			for range 3 {
-				p.Allows(t, name+": goes on", arrives(transport(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, to)))
+				p.Allows(t, name+": continues", arrives(transport(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, to)))
 			}
 			onlyFrom(harness.IdB)
 			p.Denies(t, name+" from a client, revoked", arrives(transport(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, to)), harness.NoIngress)
@@ -249,8 +249,8 @@ func TestPolicyTellsOfBackends(t *testing.T) {
 		if family == 6 {
 			hop, kind, protocolOfErrors = fixtures.Addr(fmt.Sprintf("fd00:172:30::9:%x", protocol)), 1, fixtures.ProtoICMPv6
 		}
-		answered := transport(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), f.Frontend, f.Client)
-		expectDrop("a router on the path of a reply", harness.WireBrings(fixtures.Quoting(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), hop, f.Frontend.Addr(), kind, 1, 0, answered, 500)), harness.NoIngress, flow.Event{
+		replied := transport(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), f.Frontend, f.Client)
+		expectDrop("a router on the path of a reply", harness.WireBrings(fixtures.Quoting(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), hop, f.Frontend.Addr(), kind, 1, 0, replied, 500)), harness.NoIngress, flow.Event{
 			Protocol: protocolOfErrors, Source: netip.AddrPortFrom(hop, 0), Destination: netip.AddrPortFrom(backend.Addr(), 0),
 			DestinationIdentity: harness.IdA,
 		})

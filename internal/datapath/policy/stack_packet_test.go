@@ -61,7 +61,7 @@ func TestPolicyThroughStack(t *testing.T) {
 			if err := p.D.Objects.Generation.Advance(); err != nil {
 				t.Fatal(err)
 			}
-			p.Allows(t, "the permits' end", sends(fixtures.TcpACK))
+			p.Allows(t, "the verdict caches' end", sends(fixtures.TcpACK))
 			for _, s := range p.Entries(t) {
 				if s.Source == from && s.Packets[0] != 8 {
 					t.Errorf("%d packets are counted, not 8", s.Packets[0])
