@@ -63,7 +63,7 @@ func TestProbes(t *testing.T) {
 	}()
 	<-begun
 	if code, said := probe(t, a, "/healthz", 0); code != http.StatusOK {
-		t.Errorf("/healthz gives %d for a round that has just begun: %s", code, said)
+		t.Errorf("/healthz gives %d for a new round: %s", code, said)
 	}
 	if code, said := probe(t, a, "/healthz", loop.StuckAfter+time.Second); code != http.StatusServiceUnavailable || !strings.Contains(said, "the loop that hangs has not completed") || strings.Contains(said, "idle") {
 		t.Errorf("/healthz gives %d: %s", code, said)

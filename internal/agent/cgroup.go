@@ -15,12 +15,12 @@ var errNoCgroup = errors.New("cgroup2 is not mounted: what pods and this node se
 
 // findCgroup gives a cgroup2 directory above all processes of this node: the configured one, or with "auto" the
 // highest one that is mounted. In a container that is the node's root, if it is mounted there.
-func findCgroup(asked string) (string, error) {
-	if asked != "auto" {
-		if _, err := os.Stat(asked); err != nil {
+func findCgroup(path string) (string, error) {
+	if path != "auto" {
+		if _, err := os.Stat(path); err != nil {
 			return "", fmt.Errorf("--cgroup: %w", err)
 		}
-		return asked, nil
+		return path, nil
 	}
 	mounts, err := os.Open("/proc/self/mountinfo")
 	if err != nil {

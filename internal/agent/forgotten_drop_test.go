@@ -100,7 +100,7 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 		}
 		a.dropForgotten()
 		if got := used(); got != 2 {
-			t.Errorf("%d addresses are in use, want the 2 of the pod that stays", got)
+			t.Errorf("%d addresses are in use, want the 2 of the other pod", got)
 		}
 		if _, there := a.endpoints[gone.HostDevice]; there || len(a.endpoints) != 1 {
 			t.Errorf("endpoints are %+v", a.endpoints)
@@ -109,16 +109,16 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 			t.Errorf("the table of pods has %v: %v", table, err)
 		}
 		if _, there, err := device.Pods.HostEnd(gone.HostDevice); there || err != nil {
-			t.Errorf("its device is there: %t, %v", there, err)
+			t.Errorf("its device exists: %t, %v", there, err)
 		}
 		if _, there, err := device.Pods.HostEnd(stays.HostDevice); !there || err != nil {
-			t.Errorf("the device of the pod that stays is there: %t, %v", there, err)
+			t.Errorf("the device of the other pod exists: %t, %v", there, err)
 		}
 		if files, err := os.ReadDir(filepath.Join(config.StateDir, "endpoints")); err != nil || len(files) != 1 {
 			t.Errorf("files are %v: %v", files, err)
 		}
 		if !a.expiry.HasLeft(gone.Addresses) {
-			t.Error("its connections are not to be forgotten")
+			t.Error("its connections are not flushed")
 		}
 		next, err := add("next", uidOfServer)
 		if err != nil {

@@ -47,7 +47,7 @@ func TestPodsOfTheClusterAreNotForgotten(t *testing.T) {
 	} {
 		endpoints := map[string]agentapi.Endpoint{"bl1": {Pod: c.pod}}
 		if over := looks(&forgotten{}, begin, forgottenAfter-time.Minute, endpoints, c.pods); len(over) > 0 {
-			t.Errorf("%s: forgotten before its time: %v", name, over)
+			t.Errorf("%s: forgotten too early: %v", name, over)
 		}
 		if over := looks(&forgotten{}, begin, forgottenAfter, endpoints, c.pods); len(over) > 0 != c.over {
 			t.Errorf("%s: forgotten are %v", name, over)
@@ -80,7 +80,7 @@ func TestForgottenIsForTheWholeTime(t *testing.T) {
 			again = begin.Add(time.Hour)
 		}
 		if over := looks(f, again, forgottenAfter-time.Minute, endpoints, gone); len(over) > 0 {
-			t.Errorf("%s: forgotten before its time", name)
+			t.Errorf("%s: forgotten too early", name)
 		}
 		if over := looks(f, again.Add(forgottenAfter), 0, endpoints, gone); len(over) != 1 {
 			t.Errorf("%s: not forgotten", name)
@@ -93,7 +93,7 @@ func TestForgottenIsForTheWholeTime(t *testing.T) {
 		f := &forgotten{}
 		looks(f, begin, 4*time.Minute, endpoints, gone)
 		if over := looks(f, begin.Add(5*time.Minute), forgottenAfter-time.Minute, late, gone); len(over) > 0 {
-			t.Errorf("added after %s: forgotten before its time", added)
+			t.Errorf("added after %s: forgotten too early", added)
 		}
 		if over := looks(f, begin.Add(5*time.Minute+forgottenAfter), 0, late, gone); len(over) != 1 {
 			t.Errorf("added after %s: not forgotten", added)

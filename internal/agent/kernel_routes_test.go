@@ -14,6 +14,6 @@ func TestParts(t *testing.T) {
 		}
 	}
 	if got := parts(fmt.Errorf("both: %w", errors.Join(one, two))); len(got) != 1 {
-		t.Errorf("what is wrapped comes apart: %v", got)
+		t.Errorf("a wrapped error is split: %v", got)
 	}
 }

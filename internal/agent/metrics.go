@@ -144,11 +144,11 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	if s.Uplink != nil {
 		gauge(descMTU, float64(c.agent.podMTU()))
 	}
-	ways := map[string]int{}
+	byPath := map[string]int{}
 	for _, n := range s.Nodes {
-		ways[n.Way]++
+		byPath[n.Way]++
 	}
-	for way, nodes := range ways {
+	for way, nodes := range byPath {
 		gauge(descNodes, float64(nodes), way)
 	}
 	for _, o := range s.Cluster.Objects {

@@ -23,11 +23,11 @@ func (a *Agent) serveMetrics(ctx context.Context) error {
 	}
 	metrics := a.metrics.handler()
 	if httpserve.IsBeyondNode(a.config.MetricsAddress) {
-		asked, ok := a.reporter.(httpserve.Authority)
+		authority, ok := a.reporter.(httpserve.Authority)
 		if !ok {
 			return errors.Join(fmt.Errorf("--metrics-address %s: the address is reachable from other hosts, which only an API server can authorize; use 127.0.0.1", a.config.MetricsAddress), l.Close())
 		}
-		metrics = httpserve.Authorize(asked, metrics)
+		metrics = httpserve.Authorize(authority, metrics)
 		if l, err = httpserve.TLS(l, a.config.NodeName); err != nil {
 			return fmt.Errorf("serve metrics by TLS: %w", err)
 		}

@@ -80,11 +80,11 @@ func (c *Client) Policies(ctx context.Context, which PolicyFilter) ([]NetworkPol
 
 // ExplainPolicy says whether policies allow a connection.
 func (c *Client) ExplainPolicy(ctx context.Context, q PolicyQuestion) (*PolicyAnswer, error) {
-	var answer PolicyAnswer
-	if err := c.post(ctx, PathExplain, q, &answer); err != nil {
+	var response PolicyAnswer
+	if err := c.post(ctx, PathExplain, q, &response); err != nil {
 		return nil, err
 	}
-	return &answer, nil
+	return &response, nil
 }
 
 // Drops lists the counters of dropped packets.
@@ -129,27 +129,27 @@ func (c *Client) get(ctx context.Context, path string, resp any) error {
 // call decodes the response into resp, which may be nil if the response has no content. It ignores fields that a
 // newer agent adds.
 func (c *Client) call(ctx context.Context, method, path string, body []byte, resp any) error {
-	status, answer, err := c.exchange(ctx, method, path, body)
+	status, response, err := c.exchange(ctx, method, path, body)
 	if err != nil {
-		return fmt.Errorf("ask agent at %s: %w", c.socket, err)
+		return fmt.Errorf("call agent at %s: %w", c.socket, err)
 	}
 	if status != 200 {
-		return c.refusal(path, status, answer)
+		return c.responseError(path, status, response)
 	}
 	if resp == nil {
 		return nil
 	}
-	if err := json.Unmarshal(answer, resp); err != nil {
-		return fmt.Errorf("decode answer to %s: %w", path, err)
+	if err := json.Unmarshal(response, resp); err != nil {
+		return fmt.Errorf("decode response to %s: %w", path, err)
 	}
 	return nil
 }
 
-// refusal gives the error in a response other than 200.
-func (c *Client) refusal(path string, status int, answer []byte) error {
-	var refused Error
-	if err := json.Unmarshal(answer, &refused); err != nil || refused.Message == "" {
-		return Errorf(CodeInternal, "agent at %s answered %s with status %d", c.socket, path, status)
+// responseError gives the error in a response other than 200.
+func (c *Client) responseError(path string, status int, response []byte) error {
+	var failure Error
+	if err := json.Unmarshal(response, &failure); err != nil || failure.Message == "" {
+		return Errorf(CodeInternal, "agent at %s responded to %s with status %d", c.socket, path, status)
 	}
-	return &refused
+	return &failure
 }

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// maxAnswer bounds the size of a response that the client reads, in bytes: a list of endpoints of a full node is well
+// maxResponse bounds the size of a response that the client reads, in bytes: a list of endpoints of a full node is well
 // below.
-const maxAnswer = 64 << 20
+const maxResponse = 64 << 20
 
 // exchange sends one HTTP/1.0 request over its own connection and reads the response. With version 1.0 the server
 // neither chunks the body nor keeps the connection, which leaves only a status line, headers and a counted body to
@@ -27,19 +27,19 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	status, answer, err := readAnswer(conn)
+	status, response, err := readResponse(conn)
 	if err != nil {
 		return 0, nil, brokenError(ctx, err)
 	}
-	return status, answer, nil
+	return status, response, nil
 }
 
 // errNotHTTP is the error of an invalid response on an intact connection.
-var errNotHTTP = errors.New("answer is not HTTP")
+var errNotHTTP = errors.New("response is not HTTP")
 
-// readAnswer reads a whole response.
-func readAnswer(r io.Reader) (status int, body []byte, err error) {
-	in := bufio.NewReader(io.LimitReader(r, maxAnswer))
+// readResponse reads a whole response.
+func readResponse(r io.Reader) (status int, body []byte, err error) {
+	in := bufio.NewReader(io.LimitReader(r, maxResponse))
 	status, length, err := readHead(in)
 	if err != nil {
 		return 0, nil, err
@@ -77,7 +77,7 @@ func readHead(in *bufio.Reader) (status, length int, err error) {
 
 // readBody reads a counted body.
 func readBody(in *bufio.Reader, length int) ([]byte, error) {
-	if length < 0 || length > maxAnswer {
+	if length < 0 || length > maxResponse {
 		return nil, fmt.Errorf("%w: no usable Content-Length", errNotHTTP)
 	}
 	body := make([]byte, length)

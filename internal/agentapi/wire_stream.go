@@ -20,21 +20,21 @@ func stream[Line any](ctx context.Context, c *Client, path string, req any, each
 	}
 	conn, err := c.send(ctx, "POST", path, body)
 	if err != nil {
-		return fmt.Errorf("ask agent at %s: %w", c.socket, err)
+		return fmt.Errorf("call agent at %s: %w", c.socket, err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	in := bufio.NewReader(conn)
 	status, length, err := readHead(in)
 	if err != nil {
-		return fmt.Errorf("ask agent at %s: %w", c.socket, brokenError(ctx, err))
+		return fmt.Errorf("call agent at %s: %w", c.socket, brokenError(ctx, err))
 	}
 	if status != 200 {
-		answer, err := readBody(in, length)
+		response, err := readBody(in, length)
 		if err != nil {
-			return fmt.Errorf("ask agent at %s: %w", c.socket, brokenError(ctx, err))
+			return fmt.Errorf("call agent at %s: %w", c.socket, brokenError(ctx, err))
 		}
-		return c.refusal(path, status, answer)
+		return c.responseError(path, status, response)
 	}
 	lines := json.NewDecoder(in)
 	for {
@@ -42,7 +42,7 @@ func stream[Line any](ctx context.Context, c *Client, path string, req any, each
 		if err := lines.Decode(&line); err != nil {
 			var syntax *json.SyntaxError
 			if errors.As(err, &syntax) && ctx.Err() == nil {
-				return fmt.Errorf("decode answer to %s: %w", path, err)
+				return fmt.Errorf("decode response to %s: %w", path, err)
 			}
 			return fmt.Errorf("follow agent at %s: %w", c.socket, brokenError(ctx, err))
 		}

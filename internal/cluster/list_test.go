@@ -40,7 +40,7 @@ func checkList(t *testing.T, list List[*Pod], model map[Key]*Pod) {
 		}
 	}
 	if got, found := list.Find(Key{Namespace: "ns1", Name: "none"}); found || got != nil {
-		t.Fatalf("Find of what is not there gives %v", got)
+		t.Fatalf("Find of a missing key gives %v", got)
 	}
 	for _, chunk := range list.chunks {
 		if len(chunk) == 0 || len(chunk) > 2*chunkSize+chunkSize/4 {

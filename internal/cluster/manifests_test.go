@@ -120,7 +120,7 @@ func TestFilesComeChangeAndGo(t *testing.T) {
 	r.expect("c")
 	must(t, os.Remove(filepath.Join(dir, "b.yml")))
 	if s := r.expect(); len(s.Nodes) != 0 {
-		t.Errorf("nodes are left: %v", s.Nodes)
+		t.Errorf("nodes remain: %v", s.Nodes)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestSnapshotNode(t *testing.T) {
 		t.Errorf("got %v %v", n, ok)
 	}
 	if _, ok := s.Node("c"); ok {
-		t.Error("found a node that is not there")
+		t.Error("found a missing node")
 	}
 }
 

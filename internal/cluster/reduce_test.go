@@ -169,7 +169,7 @@ func TestWrongObjects(t *testing.T) {
 	} {
 		text := strings.Replace(everything, c.old, c.wrong, 1)
 		if text == everything {
-			t.Fatalf("%q is not there", c.old)
+			t.Fatalf("%q is not in the fixture", c.old)
 		}
 		m, errs := parse("f.yaml", []byte(text))
 		if ofPolicy := strings.HasPrefix(c.want, "NetworkPolicy"); m != nil && ofPolicy {

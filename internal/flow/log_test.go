@@ -138,12 +138,12 @@ func TestFollowEnds(t *testing.T) {
 	}
 	_, late := l.Follow(Filter{}, None)
 	if _, _, err := late.Next(context.Background()); !errors.Is(err, ErrClosed) {
-		t.Errorf("begun after the end: %v", err)
+		t.Errorf("started after the end: %v", err)
 	}
 	f.Close()
 	late.Close()
 	if len(l.followers) != 0 {
-		t.Errorf("%d followers are left", len(l.followers))
+		t.Errorf("%d followers remain", len(l.followers))
 	}
 }
 

@@ -62,7 +62,7 @@ const external = " /@"
 func TestNames(t *testing.T) {
 	n := NewNames("a")
 	if got := who(n, noon, "10.1.1.2:1", cluster.TCP); got != external {
-		t.Errorf("before there is a snapshot: %q", got)
+		t.Errorf("without a snapshot: %q", got)
 	}
 	n.Deliver(world())
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestNamesChange(t *testing.T) {
 		}
 	}
 	if got := who(n, later.Add(keptGone+time.Minute), "10.1.2.2:1", cluster.TCP); got != external {
-		t.Errorf("long after it is gone: %q", got)
+		t.Errorf("long after its deletion: %q", got)
 	}
 	if got := who(n, later.Add(keptGone+time.Minute), "10.1.1.2:1", cluster.TCP); got != "pod shop/another@b" {
 		t.Errorf("the new owner of its address: %q", got)
@@ -136,7 +136,7 @@ func TestNamesAreBounded(t *testing.T) {
 		n.Record(Event{Time: noon})
 	}
 	if len(n.pods) > 1 || len(n.kept) > keptGoneMax || len(n.gone) > keptGoneMax || len(n.named) > keptNamed {
-		t.Errorf("%d names, %d of those that are gone (%d times), %d Owners", len(n.pods), len(n.kept), len(n.gone), len(n.named))
+		t.Errorf("%d names, %d of deleted pods (%d times), %d Owners", len(n.pods), len(n.kept), len(n.gone), len(n.named))
 	}
 }
 
@@ -156,7 +156,7 @@ func TestNamesOfThisNode(t *testing.T) {
 	n.SetLocals([]Local{{Pod: cluster.Key{Namespace: "shop", Name: "x"}, Addresses: []netip.Addr{addr("10.1.1.77")}}})
 	n.SetLocals(nil)
 	if got := who(n, time.Now(), "10.1.1.77:80", cluster.TCP); got != "pod shop/x@a" {
-		t.Errorf("its own pod that is gone is %q", got)
+		t.Errorf("its own deleted pod is %q", got)
 	}
 }
 

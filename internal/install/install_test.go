@@ -195,7 +195,7 @@ func TestConflistComesLast(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if entries, _ := os.ReadDir(c.ConfDir); len(entries) > 0 {
-		t.Errorf("there is %s", entries[0].Name())
+		t.Errorf("unexpected %s", entries[0].Name())
 	}
 	if entries, err := os.ReadDir(c.BinDir); err != nil || len(entries) != 1 || entries[0].Name() != Plugin {
 		t.Errorf("plugins %v, error %v", entries, err)
@@ -225,7 +225,7 @@ func TestNothingToInstall(t *testing.T) {
 	i := installer(t, Config{From: "/nonexistent"})
 	i.mustSync(t)
 	if i.Watch(t.Context()) != nil {
-		t.Error("nothing is watched for nothing")
+		t.Error("a channel without directories to watch")
 	}
 }
 

@@ -64,7 +64,7 @@ func (p *Pool) exhausted(ranges []*addrRange) *ExhaustedError {
 		e.Used += len(r.used)
 		e.Avoided += r.withheld(false)
 		for addr := range r.used {
-			count[p.claims[addr].Namespace]++
+			count[p.allocations[addr].Namespace]++
 		}
 	}
 	for namespace, used := range count {

@@ -47,16 +47,16 @@ type Usage struct {
 type Pool struct {
 	mu     sync.Mutex
 	ranges []*addrRange
-	// claims has every allocation, also outside of all ranges; held has the same by owner.
-	claims map[netip.Addr]Owner
-	held   map[string][]netip.Addr
+	// allocations has every allocation, also outside of all ranges; held has the same by owner.
+	allocations map[netip.Addr]Owner
+	held        map[string][]netip.Addr
 	// avoided are the addresses of Avoid.
 	avoided []netip.Addr
 }
 
 // NewPool makes a pool of prefixes, which must not overlap. Without any, Allocate gives ErrNoRange.
 func NewPool(prefixes []netip.Prefix) (*Pool, error) {
-	p := &Pool{claims: map[netip.Addr]Owner{}, held: map[string][]netip.Addr{}}
+	p := &Pool{allocations: map[netip.Addr]Owner{}, held: map[string][]netip.Addr{}}
 	if _, err := p.SetPrefixes(prefixes); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (p *Pool) SetPrefixes(prefixes []netip.Prefix) (outside []Allocation, err e
 			continue
 		}
 		r := newRange(prefix)
-		for addr := range p.claims {
+		for addr := range p.allocations {
 			r.take(addr)
 		}
 		r.avoid(p.avoided)
@@ -139,7 +139,7 @@ func (p *Pool) Reserve(owner Owner, addr netip.Addr) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if holder, taken := p.claims[addr]; taken {
+	if holder, taken := p.allocations[addr]; taken {
 		if holder.ID == owner.ID {
 			return nil
 		}
@@ -156,7 +156,7 @@ func (p *Pool) Release(ownerID string) []netip.Addr {
 	addrs := p.held[ownerID]
 	delete(p.held, ownerID)
 	for _, addr := range addrs {
-		delete(p.claims, addr)
+		delete(p.allocations, addr)
 		for _, r := range p.ranges {
 			r.release(addr)
 		}
@@ -183,18 +183,18 @@ func (p *Pool) Outside() []Allocation {
 }
 
 func (p *Pool) outside() []Allocation {
-	var claims []Allocation
-	for addr, owner := range p.claims {
+	var allocations []Allocation
+	for addr, owner := range p.allocations {
 		if !slices.ContainsFunc(p.ranges, func(r *addrRange) bool { return r.has(addr) }) {
-			claims = append(claims, Allocation{Owner: owner, Addr: addr})
+			allocations = append(allocations, Allocation{Owner: owner, Addr: addr})
 		}
 	}
-	slices.SortFunc(claims, func(a, b Allocation) int { return a.Addr.Compare(b.Addr) })
-	return claims
+	slices.SortFunc(allocations, func(a, b Allocation) int { return a.Addr.Compare(b.Addr) })
+	return allocations
 }
 
 func (p *Pool) hold(owner Owner, addr netip.Addr) {
-	p.claims[addr] = owner
+	p.allocations[addr] = owner
 	p.held[owner.ID] = append(p.held[owner.ID], addr)
 	for _, r := range p.ranges {
 		r.take(addr)

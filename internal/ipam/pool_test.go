@@ -123,12 +123,12 @@ func TestMemoryOfReleasesIsBounded(t *testing.T) {
 		p.Release(owner(i).ID)
 	}
 	r := p.ranges[0]
-	if r.released.Len() != rememberedReleases || len(r.place) != rememberedReleases || len(r.used) != 0 {
-		t.Errorf("%d released in order, %d places, %d used", r.released.Len(), len(r.place), len(r.used))
+	if r.released.Len() != rememberedReleases || len(r.elements) != rememberedReleases || len(r.used) != 0 {
+		t.Errorf("%d released in order, %d slots, %d used", r.released.Len(), len(r.elements), len(r.used))
 	}
 }
 
-func TestClaim(t *testing.T) {
+func TestReserve(t *testing.T) {
 	p := pool(t, "10.1.0.0/29")
 	addr := netip.MustParseAddr("10.1.0.3")
 	for range 2 {
@@ -137,22 +137,22 @@ func TestClaim(t *testing.T) {
 		}
 	}
 	if err := p.Reserve(owner(2), addr); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), "c1") {
-		t.Errorf("claim of another's address: got %v, want ErrHeld naming c1", err)
+		t.Errorf("reserve of another's address: got %v, want ErrHeld naming c1", err)
 	}
 	if _, err := p.Allocate(owner(1)); !errors.Is(err, ErrHeld) {
 		t.Errorf("allocate for a holder: got %v, want ErrHeld", err)
 	}
 	if got := take(t, p, 3); got != "10.1.0.4" {
-		t.Errorf("after claim of .3: got %s, want 10.1.0.4", got)
+		t.Errorf("after reserve of .3: got %s, want 10.1.0.4", got)
 	}
 	for _, bad := range []netip.Addr{{}, netip.MustParseAddr("::ffff:10.1.0.4"), netip.MustParseAddr("fe80::1%eth0")} {
 		if err := p.Reserve(owner(9), bad); err == nil {
-			t.Errorf("claim of %v succeeded", bad)
+			t.Errorf("reserve of %v succeeded", bad)
 		}
 	}
 }
 
-func TestSetPrefixesKeepsClaims(t *testing.T) {
+func TestSetPrefixesKeepsAllocations(t *testing.T) {
 	p := pool(t, "10.1.0.0/29")
 	take(t, p, 1)
 	take(t, p, 2)
@@ -160,7 +160,7 @@ func TestSetPrefixesKeepsClaims(t *testing.T) {
 		t.Fatal("a range without usable addresses was accepted")
 	}
 	if got := p.Usage(); len(got) != 1 || got[0].Used != 2 {
-		t.Fatalf("a refused change changed something: %v", got)
+		t.Fatalf("a rejected change changed something: %v", got)
 	}
 
 	outside, err := p.SetPrefixes(parse("10.2.0.0/30"))
@@ -194,7 +194,7 @@ func TestSetPrefixesKeepsClaims(t *testing.T) {
 	}
 }
 
-func TestSetPrefixesRefuses(t *testing.T) {
+func TestSetPrefixesRejects(t *testing.T) {
 	tests := map[string]string{
 		"10.1.0.1/24":             "10.1.0.0/24",
 		"10.1.0.0/32":             "too small",
@@ -268,7 +268,7 @@ func TestRandomHistory(t *testing.T) {
 			default:
 				for id, held := range model {
 					if held[0] == addrs[0] || held[1] == addrs[1] {
-						t.Fatalf("seed %d step %d: %v handed out twice, %s has %v", seed, step, addrs, id, held)
+						t.Fatalf("seed %d step %d: %v allocated twice, %s has %v", seed, step, addrs, id, held)
 					}
 				}
 				model[o.ID] = addrs
@@ -358,7 +358,7 @@ func TestAvoid(t *testing.T) {
 		got = append(got, a[0].String())
 	}
 	if want := "10.0.0.2 10.0.0.4 10.0.0.5 10.0.0.6"; strings.Join(got, " ") != want {
-		t.Errorf("handed out are %v, want %s", got, want)
+		t.Errorf("allocated are %v, want %s", got, want)
 	}
 	var full *ExhaustedError
 	if _, err := p.Allocate(Owner{ID: "late"}); !errors.As(err, &full) || full.Used != 4 || full.Avoided != 2 || !strings.Contains(err.Error(), "2 more are in use outside of the pool") {

@@ -18,7 +18,7 @@ type addrRange struct {
 	used        map[netip.Addr]struct{}
 	// released has the released addresses that are free, oldest in front.
 	released *list.List
-	place    map[netip.Addr]*list.Element
+	elements map[netip.Addr]*list.Element
 	// avoided are not allocated: something else on the node has them. They may be in use or released.
 	avoided map[netip.Addr]struct{}
 }
@@ -33,7 +33,7 @@ func newRange(prefix netip.Prefix) *addrRange {
 		cursor:   prefix.Addr(),
 		used:     map[netip.Addr]struct{}{},
 		released: list.New(),
-		place:    map[netip.Addr]*list.Element{},
+		elements: map[netip.Addr]*list.Element{},
 	}
 	if prefix.Addr().Is4() {
 		r.last = r.last.Prev()
@@ -89,7 +89,7 @@ func (r *addrRange) avoid(addrs []netip.Addr) {
 func (r *addrRange) withheld(onlyFresh bool) (n int) {
 	for addr := range r.avoided {
 		_, used := r.used[addr]
-		_, released := r.place[addr]
+		_, released := r.elements[addr]
 		if !used && !(released && onlyFresh) {
 			n++
 		}
@@ -104,7 +104,7 @@ func (r *addrRange) fresh() (netip.Addr, bool) {
 	}
 	for addr := r.after(r.cursor); ; addr = r.after(addr) {
 		_, used := r.used[addr]
-		_, released := r.place[addr]
+		_, released := r.elements[addr]
 		_, avoided := r.avoided[addr]
 		if !used && !released && !avoided {
 			return addr, true
@@ -136,7 +136,7 @@ func (r *addrRange) take(addr netip.Addr) {
 		return
 	}
 	r.used[addr] = struct{}{}
-	if e, lately := r.place[addr]; lately {
+	if e, lately := r.elements[addr]; lately {
 		r.forget(e) // the turn of fresh addresses is unchanged
 		return
 	}
@@ -148,13 +148,13 @@ func (r *addrRange) release(addr netip.Addr) {
 		return
 	}
 	delete(r.used, addr)
-	r.place[addr] = r.released.PushBack(addr)
+	r.elements[addr] = r.released.PushBack(addr)
 	if r.released.Len() > rememberedReleases {
 		r.forget(r.released.Front())
 	}
 }
 
 func (r *addrRange) forget(e *list.Element) {
-	delete(r.place, e.Value.(netip.Addr))
+	delete(r.elements, e.Value.(netip.Addr))
 	r.released.Remove(e)
 }

@@ -64,10 +64,10 @@ func TestIncrementalIsTheReference(t *testing.T) {
 			got, problems := c.Compile(snapshot, w.local)
 			want, wanted := NewCompiler("n1").Compile(snapshot, w.local)
 			if diff := cmp.Diff(want, got, sameTables); diff != "" {
-				t.Fatalf("seed %d, step %d: (-from nothing +incremental):\n%s", seed, step, diff)
+				t.Fatalf("seed %d, step %d: (-from scratch +incremental):\n%s", seed, step, diff)
 			}
 			if diff := cmp.Diff(wanted, problems, sameTables); diff != "" {
-				t.Fatalf("seed %d, step %d: problems (-from nothing +incremental):\n%s", seed, step, diff)
+				t.Fatalf("seed %d, step %d: problems (-from scratch +incremental):\n%s", seed, step, diff)
 			}
 			disjoint(t, got)
 			if before != nil {

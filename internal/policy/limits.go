@@ -98,15 +98,15 @@ func (c *Compiler) overflow(w *passInput) map[*cluster.NetworkPolicy]string {
 		c.limits.pods, c.limits.taken = cluster.List[*cluster.Pod]{}, 0
 		return nil
 	}
-	room := c.limits.sizes.Addresses - len(w.own) - c.limits.countPods(w.snapshot.Pods)
-	if total <= room {
+	capacity := c.limits.sizes.Addresses - len(w.own) - c.limits.countPods(w.snapshot.Pods)
+	if total <= capacity {
 		return nil
 	}
 	var wanted []int
 	for _, n := range spaces {
 		wanted = append(wanted, n)
 	}
-	limit := fair.Limit(room, wanted)
+	limit := fair.Limit(capacity, wanted)
 	var over []*cluster.NetworkPolicy
 	for p := range selecting {
 		if spaces[p.Namespace] > limit {

@@ -48,14 +48,14 @@ func (c *Compiler) reconsider(snapshot *cluster.Snapshot, local *Local) {
 	if len(b.rejected) == 0 {
 		return
 	}
-	room := b.backoff.postponed || b.policyRemoved(snapshot.NetworkPolicies) || b.left(local.Pods)
-	if room && b.backoff.isActive() {
+	mayFit := b.backoff.postponed || b.policyRemoved(snapshot.NetworkPolicies) || b.left(local.Pods)
+	if mayFit && b.backoff.isActive() {
 		c.keepRejected(snapshot.NetworkPolicies)
 		b.backoff.postponed = len(b.rejected) > 0
 		return
 	}
 	b.policies, b.locals = snapshot.NetworkPolicies, local.Pods
-	if room {
+	if mayFit {
 		b.backoff.postponed, b.backoff.searching = false, true
 		c.setRejected(nil)
 	}
@@ -165,10 +165,10 @@ func (c *Compiler) overflowing(t *Tables) (tables []int) {
 	if c.limits.overLimit() {
 		tables = append(tables, tablePolicies)
 	}
-	room := c.limits.sizes.Ports
-	ports := room > 0 && !c.limits.overLimit() && len(t.Ports) > room // otherwise they are those of the previous pass
+	size := c.limits.sizes.Ports
+	ports := size > 0 && !c.limits.overLimit() && len(t.Ports) > size // otherwise they are those of the previous pass
 	for _, s := range c.rules.sets {
-		ports = ports || room > 0 && s.value.tooLong
+		ports = ports || size > 0 && s.value.tooLong
 	}
 	if ports {
 		tables = append(tables, tablePorts)

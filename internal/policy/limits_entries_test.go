@@ -273,7 +273,7 @@ func refusing(t *testing.T) (*tenants, *Compiler, []*cluster.NetworkPolicy) {
 	c := NewCompiler("n1")
 	c.bound(Sizes{Policies: 60})
 	if tables, problems := w.compile(c, policies...); w.closed(tables) != "evil/pod" {
-		t.Fatalf("closed are %q: %v", w.closed(tables), problems)
+		t.Fatalf("isolated are %q: %v", w.closed(tables), problems)
 	}
 	return w, c, policies
 }
@@ -292,7 +292,7 @@ func TestRefusedIsTakenUpAgain(t *testing.T) {
 		w, c, policies := refusing(t)
 		w.without(40, 100)
 		if tables, problems := w.compile(c, policies...); w.closed(tables) != "" || len(problems) != 0 {
-			t.Errorf("closed are %q: %v", w.closed(tables), problems)
+			t.Errorf("isolated are %q: %v", w.closed(tables), problems)
 		}
 	})
 	t.Run("entries of others", func(t *testing.T) {
@@ -312,7 +312,7 @@ func TestRefusedIsTakenUpAgain(t *testing.T) {
 			w.compile(c, policies...)
 		}
 		if tables, problems := w.compile(c, policies...); w.closed(tables) != "" || len(problems) != 0 {
-			t.Errorf("closed are %q: %v", w.closed(tables), problems)
+			t.Errorf("isolated are %q: %v", w.closed(tables), problems)
 		}
 	})
 }
@@ -366,7 +366,7 @@ func TestRefusedStaysWhenThereIsMore(t *testing.T) {
 				of.change = func(_ *tenants, p []*cluster.NetworkPolicy) []*cluster.NetworkPolicy { return p }
 				tables, problems := w.compile(c, policies...)
 				if got := w.closed(tables); got != "evil/pod" || len(problems) != 1 {
-					t.Errorf("closed are %q: %v", got, problems)
+					t.Errorf("isolated are %q: %v", got, problems)
 				}
 				if c.pass-before != of.passes {
 					t.Errorf("%d passes, want %d", c.pass-before, of.passes)
@@ -425,11 +425,11 @@ func TestEntriesAreBoundedBeforeTheyAreMade(t *testing.T) {
 	for n, c := range compilers {
 		tables, problems := w.compile(c, append(slices.Clone(evil), good)...)
 		if closed[n] = w.closed(tables); len(tables.Policies) > capacity || w.sets(tables, "good").Ingress == DenyAll {
-			t.Errorf("closed are %q of %d entries: %v", closed[n], len(tables.Policies), problems)
+			t.Errorf("isolated are %q of %d entries: %v", closed[n], len(tables.Policies), problems)
 		}
 	}
 	if closed[0] != closed[1] {
-		t.Errorf("closed are %q after another state, and otherwise %q", closed[0], closed[1])
+		t.Errorf("isolated are %q after another state, and otherwise %q", closed[0], closed[1])
 	}
 }
 

@@ -68,7 +68,7 @@ func TestCoveredRulesTellNothingApart(t *testing.T) {
 		rules []cluster.PolicyRule
 		apart bool
 	}{
-		{"all ports for everybody", append(bitRules(bits), cluster.PolicyRule{}), false},
+		{"all ports for all peers", append(bitRules(bits), cluster.PolicyRule{}), false},
 		{"a port of a range", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 1, 99)}, bit(ports(cluster.TCP, 99, 99))}, false},
 		{"one more port", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 1, 99)}, bit(ports(cluster.TCP, 99, 100))}, true},
 		{"two ranges", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 1, 99)}, {Ports: ports(cluster.TCP, 100, 200)}, bit(ports(cluster.TCP, 99, 100))}, false},
@@ -77,7 +77,7 @@ func TestCoveredRulesTellNothingApart(t *testing.T) {
 		{"all protocols, not only TCP", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 0, 0)}, bit(nil)}, true},
 		{"a name within all ports", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 0, 0)}, bit(named)}, false},
 		{"a name within a range", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 1, 8000)}, bit(named)}, true},
-		{"a name for everybody", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 0, 0)}, {Ports: named}}, false},
+		{"a name for all peers", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 0, 0)}, {Ports: named}}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newTenants("evil")
@@ -163,7 +163,7 @@ func TestWhoTellsNothingApartStays(t *testing.T) {
 			compiler.bound(Sizes{Policies: 60})
 			tables, problems := w.compile(compiler, policies...)
 			if got := w.closed(tables); got != c.closed || len(tables.Policies) > 60 {
-				t.Errorf("closed are %q of %d entries, want %q: %v", got, len(tables.Policies), c.closed, problems)
+				t.Errorf("isolated are %q of %d entries, want %q: %v", got, len(tables.Policies), c.closed, problems)
 			}
 			if len(problems) != c.most {
 				t.Errorf("problems are %v", problems)
@@ -189,7 +189,7 @@ func TestWhoTellsMoreApartGoesFirst(t *testing.T) {
 	}
 	tables, problems := w.fit(60, policies)
 	if got := w.closed(tables); got != "much/pod2 much/pod3 much/pod4" || len(problems) != 3 {
-		t.Errorf("closed are %q: %v", got, problems)
+		t.Errorf("isolated are %q: %v", got, problems)
 	}
 	want := `NetworkPolicy much/pod2: its rules exceed the capacity: namespace "much" needs `
 	if len(problems) == 0 || !strings.HasPrefix(problems[0].Text, want) {
@@ -215,7 +215,7 @@ func TestEntriesOfOthersCount(t *testing.T) {
 	c.bound(Sizes{Policies: 130})
 	tables, problems := w.compile(c, policies...)
 	if got := w.closed(tables); got != "much/pod" || len(problems) != 1 {
-		t.Errorf("closed are %q: %v", got, problems)
+		t.Errorf("isolated are %q: %v", got, problems)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestOwnEntriesDoNotCount(t *testing.T) {
 	}
 	tables, problems := w.fit(200, policies)
 	if got := w.closed(tables); got != "much/pod" || len(problems) != 1 {
-		t.Errorf("closed are %.60q: %d entries, %d problems", got, len(tables.Policies), len(problems))
+		t.Errorf("isolated are %.60q: %d entries, %d problems", got, len(tables.Policies), len(problems))
 	}
 }
 
@@ -272,7 +272,7 @@ func TestWhoGaveWayFirstIsTakenBack(t *testing.T) {
 	}
 	tables, problems := w.fit(100, policies)
 	if got, want := w.closed(tables), "evil0/pod evil1/pod evil2/pod evil3/pod evil4/pod"; got != want || len(problems) != bits || len(tables.Policies) > 100 {
-		t.Errorf("closed are %q with %d entries, want %q: %v", got, len(tables.Policies), want, problems)
+		t.Errorf("isolated are %q with %d entries, want %q: %v", got, len(tables.Policies), want, problems)
 	}
 }
 
@@ -313,7 +313,7 @@ func TestListsOfPortsCountOnce(t *testing.T) {
 	c.bound(Sizes{Ports: 90})
 	tables, problems := w.compile(c, policies...)
 	if got := w.closed(tables); got != "evil/pod" || len(tables.Ports) != 10 {
-		t.Errorf("closed are %q, and there are %d ports: %v", got, len(tables.Ports), problems)
+		t.Errorf("isolated are %q, and %d ports: %v", got, len(tables.Ports), problems)
 	}
 }
 
@@ -329,7 +329,7 @@ func TestListsOfPortsCountOnceForPolicies(t *testing.T) {
 	c := NewCompiler("n1")
 	c.bound(Sizes{Ports: 50}) // 25 for each of the two
 	if tables, problems := w.compile(c, policies...); w.closed(tables) != "good/c" || len(problems) != 1 {
-		t.Errorf("closed are %q: %v", w.closed(tables), problems)
+		t.Errorf("isolated are %q: %v", w.closed(tables), problems)
 	}
 }
 
@@ -369,7 +369,7 @@ func testSameSelectors(t *testing.T, second string) {
 	c.bound(Sizes{Policies: capacity})
 	tables, problems := w.compile(c, policies...)
 	if got, want := w.closed(tables), "evil-a/pod evil-b/pod"; got != want || len(tables.Policies) > capacity {
-		t.Errorf("closed are %q with %d entries, want %q: %v", got, len(tables.Policies), want, problems)
+		t.Errorf("isolated are %q with %d entries, want %q: %v", got, len(tables.Policies), want, problems)
 	}
 
 	probe := NewCompiler("n1")

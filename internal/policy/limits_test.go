@@ -181,18 +181,18 @@ func TestPostponedIsTakenUp(t *testing.T) {
 	other := *policies[0]
 	policies = []*cluster.NetworkPolicy{&other, policies[1]}
 	if tables, _ := w.compile(c, policies...); w.closed(tables) != "evil/pod" || !c.Postponed().IsZero() {
-		t.Fatalf("closed are %q, postponed until %v", w.closed(tables), c.Postponed())
+		t.Fatalf("isolated are %q, postponed until %v", w.closed(tables), c.Postponed())
 	}
 	small := admitting("evil", "p", selecting("n", "1"))
 	policies = []*cluster.NetworkPolicy{small, policies[1]}
 	tables, _ := w.compile(c, policies...)
 	wait := c.Postponed().Sub(c.limits.entries.backoff.now())
 	if w.closed(tables) != "evil/pod" || wait <= 0 {
-		t.Fatalf("closed are %q, postponed for %v", w.closed(tables), wait)
+		t.Fatalf("isolated are %q, postponed for %v", w.closed(tables), wait)
 	}
 	sleep(wait)
 	if tables, problems := w.compile(c, policies...); w.closed(tables) != "" || len(problems) != 0 || !c.Postponed().IsZero() {
-		t.Errorf("closed are %q, postponed until %v: %v", w.closed(tables), c.Postponed(), problems)
+		t.Errorf("isolated are %q, postponed until %v: %v", w.closed(tables), c.Postponed(), problems)
 	}
 }
 

@@ -67,6 +67,6 @@ func TestPeersAreAsAMap(t *testing.T) {
 		}
 		return policyRemoved
 	}()); got.Len() != 0 || len(maps.Collect(got.All())) != 0 {
-		t.Errorf("%d addresses are left", got.Len())
+		t.Errorf("%d addresses remain", got.Len())
 	}
 }

@@ -193,7 +193,7 @@ func TestNamespacesShare(t *testing.T) {
 		w.remove(simple(fmt.Sprintf("s%02d", i), nil))
 	}
 	if big, changes := frontends2(tr, w, "shop"); big != 35 || len(changes.Problems) != 0 {
-		t.Errorf("with free capacity it has %d, and there are problems %v", big, changes.Problems)
+		t.Errorf("with free capacity it has %d, and problems %v", big, changes.Problems)
 	}
 }
 

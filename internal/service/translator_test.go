@@ -230,7 +230,7 @@ func TestTranslatorUnknown(t *testing.T) {
 		}[kind])
 	}
 	if got := len(tr.Ports()); got != 2 {
-		t.Errorf("%d ports are there, want 2", got)
+		t.Errorf("%d ports, want 2", got)
 	}
 }
 

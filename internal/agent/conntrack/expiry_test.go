@@ -21,7 +21,7 @@ func TestNoGoneBackendIsLost(t *testing.T) {
 	}
 	<-x.wake
 	if got, udp := x.takeGone(); len(got) != 500 || len(udp) != 250 {
-		t.Errorf("%d are left of 500, %d of the 250 that served UDP", len(got), len(udp))
+		t.Errorf("%d remain of 500, %d of the 250 that served UDP", len(got), len(udp))
 	}
 	if got, udp := x.takeGone(); len(got)+len(udp) != 0 {
 		t.Errorf("%v are reported twice", got)
@@ -38,10 +38,10 @@ func TestGoneBackendsOfTCPHaveNoSockets(t *testing.T) {
 	tcp, udp := netip.MustParseAddrPort("10.1.1.2:80"), netip.MustParseAddrPort("10.1.1.2:53")
 	x.forgetBackends([]netip.AddrPort{tcp}, nil)
 	if len(forgotten) != 1 || destroyed != nil {
-		t.Errorf("forgotten are %v, and sockets of %v looked for", forgotten, destroyed)
+		t.Errorf("removed are %v, and sockets of %v searched", forgotten, destroyed)
 	}
 	x.forgetBackends([]netip.AddrPort{udp, tcp}, []netip.AddrPort{udp})
 	if !slices.Equal(destroyed, []netip.AddrPort{udp}) || x.destroyed.Load() != 1 {
-		t.Errorf("sockets of %v are looked for, want %s", destroyed, udp)
+		t.Errorf("sockets of %v are searched, want %s", destroyed, udp)
 	}
 }

@@ -34,10 +34,10 @@ func TestReusedAddressInheritsNothing(t *testing.T) {
 	fails = nil
 	x.forgetPods()
 	if len(forgotten) != 2 || !slices.Equal(forgotten[1], []netip.Addr{one, two}) {
-		t.Errorf("forgotten are %v", forgotten)
+		t.Errorf("removed are %v", forgotten)
 	}
 	if err := x.Clear([]netip.Addr{one, two}); err != nil || len(forgotten) != 2 {
-		t.Errorf("addresses are forgotten twice: %v, %v", forgotten, err)
+		t.Errorf("addresses are removed twice: %v, %v", forgotten, err)
 	}
 	if n := x.expired.Load(); n != 4 {
 		t.Errorf("%d entries are counted", n)
@@ -48,17 +48,17 @@ func TestReusedAddressInheritsNothing(t *testing.T) {
 // keep theirs.
 func TestLeftPodsAreFound(t *testing.T) {
 	here, gone, foreign := netip.MustParseAddr("10.1.1.2"), netip.MustParseAddr("10.1.1.3"), netip.MustParseAddr("10.1.1.4")
-	ranges, asked := prefixes("10.1.1.0/24"), 0
+	ranges, searched := prefixes("10.1.1.0/24"), 0
 	fails := errors.New("no memory")
 	x := New(Kernel{}, &loop.Beat{}, slog.New(slog.DiscardHandler))
 	x.kernel.Remembered = func(got []netip.Prefix) ([]netip.Addr, error) {
-		if asked++; !slices.Equal(got, ranges) {
-			t.Errorf("asked for %v", got)
+		if searched++; !slices.Equal(got, ranges) {
+			t.Errorf("searched %v", got)
 		}
 		return []netip.Addr{here, gone, foreign}, fails
 	}
-	if err := x.FindLeft(nil, nil, nil); err != nil || asked != 0 {
-		t.Errorf("asked %d times without ranges: %v", asked, err)
+	if err := x.FindLeft(nil, nil, nil); err != nil || searched != 0 {
+		t.Errorf("searched %d times without ranges: %v", searched, err)
 	}
 	if err := x.FindLeft(ranges, []netip.Addr{foreign}, []netip.Addr{here}); !errors.Is(err, fails) {
 		t.Errorf("pods may be added before the search: %v", err)
@@ -69,12 +69,12 @@ func TestLeftPodsAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if asked != 2 || x.HasLeft([]netip.Addr{here, foreign}) || !x.HasLeft([]netip.Addr{gone}) {
-		t.Errorf("asked %d times, to be forgotten are %v", asked, x.left.addresses)
+	if searched != 2 || x.HasLeft([]netip.Addr{here, foreign}) || !x.HasLeft([]netip.Addr{gone}) {
+		t.Errorf("searched %d times, to be removed are %v", searched, x.left.addresses)
 	}
 	ranges = prefixes("10.1.1.0/24", "10.1.9.0/24")
-	if err := x.FindLeft(ranges, []netip.Addr{foreign}, []netip.Addr{here}); err != nil || asked != 3 {
-		t.Errorf("asked %d times after the node got another range: %v", asked, err)
+	if err := x.FindLeft(ranges, []netip.Addr{foreign}, []netip.Addr{here}); err != nil || searched != 3 {
+		t.Errorf("searched %d times after the node got another range: %v", searched, err)
 	}
 }
 
@@ -92,18 +92,18 @@ func TestAddressesBeforeLeftPodsAreFound(t *testing.T) {
 	one, two := netip.MustParseAddr("10.1.1.2"), netip.MustParseAddr("10.1.1.3")
 	find := func() error { return x.FindLeft(prefixes("10.1.1.0/24"), nil, nil) }
 	if err := find(); !errors.Is(err, unread) {
-		t.Errorf("what was left is found: %v", err)
+		t.Errorf("the search succeeded: %v", err)
 	}
 	if err := x.Clear([]netip.Addr{one}); !errors.Is(err, fails) {
-		t.Errorf("a pod gets an address of which something may be left: %v", err)
+		t.Errorf("a pod gets an address that may have entries: %v", err)
 	}
 	fails = nil
 	if err := x.Clear([]netip.Addr{two}); err != nil || len(forgotten) != 2 || !slices.Equal(forgotten[1], []netip.Addr{one, two}) {
-		t.Errorf("a pod does not get an address of which nothing is left: %v; forgotten are %v", err, forgotten)
+		t.Errorf("a pod does not get an address without entries: %v; removed are %v", err, forgotten)
 	}
 	unread = nil
 	if err := find(); err != nil {
-		t.Errorf("it is not looked again: %v", err)
+		t.Errorf("the search is not repeated: %v", err)
 	}
 	if err := x.Clear([]netip.Addr{one}); err != nil || len(forgotten) != 2 {
 		t.Errorf("an address without a former pod costs something: %v, %v", err, forgotten)

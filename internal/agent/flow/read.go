@@ -65,7 +65,7 @@ func (f *Flows) FollowFlows(ctx context.Context, which agentapi.FlowFilter, each
 	if err != nil {
 		return err
 	}
-	asked := time.Now()
+	read := time.Now()
 	records, follower := f.buffer.Follow(filter, past)
 	defer follower.Close()
 	for {
@@ -75,11 +75,11 @@ func (f *Flows) FollowFlows(ctx context.Context, which agentapi.FlowFilter, each
 				return err
 			}
 		}
-		if time.Since(asked) >= followedLosses {
+		if time.Since(read) >= followedLosses {
 			if before, err = f.followLosses(before, each); err != nil {
 				return err
 			}
-			asked = time.Now()
+			read = time.Now()
 		}
 		var missed uint64
 		if records, missed, err = nextFor(ctx, follower, followedLosses); err != nil {

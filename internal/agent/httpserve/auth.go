@@ -70,7 +70,7 @@ func (d *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "a bearer token is needed", http.StatusUnauthorized)
 		return
 	}
-	status, err := d.ask(r.Context(), token, r.URL.Path)
+	status, err := d.check(r.Context(), token, r.URL.Path)
 	switch {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -81,8 +81,8 @@ func (d *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ask gives the status for a token.
-func (d *authorizer) ask(ctx context.Context, token, path string) (status int, err error) {
+// check gives the status for a token.
+func (d *authorizer) check(ctx context.Context, token, path string) (status int, err error) {
 	key := sha256.Sum256([]byte(path + " " + token))
 	d.mu.Lock()
 	a, known := d.known[key]

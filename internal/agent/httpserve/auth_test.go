@@ -16,12 +16,12 @@ import (
 
 // someAuthority allows by the token, and counts the reviews.
 type someAuthority struct {
-	asked int
-	down  error
+	reviews int
+	down    error
 }
 
 func (a *someAuthority) Allowed(_ context.Context, token, path string) (user string, allowed bool, err error) {
-	a.asked++
+	a.reviews++
 	if a.down != nil {
 		return "", false, a.down
 	}
@@ -56,22 +56,22 @@ func TestDoorkeeper(t *testing.T) {
 	get("", http.StatusUnauthorized)
 	get("Basic cHJvbWV0aGV1cw==", http.StatusUnauthorized)
 	get("Bearer ", http.StatusUnauthorized)
-	if a.asked != 0 {
-		t.Errorf("asked %d times without a token", a.asked)
+	if a.reviews != 0 {
+		t.Errorf("%d reviews without a token", a.reviews)
 	}
 	for range 5 {
 		get("Bearer prometheus", http.StatusOK)
 		get("Bearer guest", http.StatusForbidden)
 		get("Bearer forged", http.StatusUnauthorized)
 	}
-	if a.asked != 3 {
-		t.Errorf("asked %d times for 3 tokens", a.asked)
+	if a.reviews != 3 {
+		t.Errorf("%d reviews for 3 tokens", a.reviews)
 	}
 	a.down = errors.New("no route to host")
 	get("Bearer prometheus", http.StatusOK) // still
 	now = now.Add(allowedFor + time.Second)
 	get("Bearer prometheus", http.StatusServiceUnavailable)
-	a.down, a.asked = nil, 0
+	a.down, a.reviews = nil, 0
 	for i := range 10 * reviewsCached {
 		d.ServeHTTP(httptest.NewRecorder(), func() *http.Request {
 			r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
@@ -79,8 +79,8 @@ func TestDoorkeeper(t *testing.T) {
 			return r
 		}())
 	}
-	if a.asked > 2*reviewsAtOnce || len(d.known) > reviewsCached {
-		t.Errorf("strangers had the API server asked %d times, %d answers are kept", a.asked, len(d.known))
+	if a.reviews > 2*reviewsAtOnce || len(d.known) > reviewsCached {
+		t.Errorf("unknown clients caused %d reviews, %d are cached", a.reviews, len(d.known))
 	}
 }
 

@@ -234,7 +234,7 @@ func TestServicesFindTheNodeAmongBackends(t *testing.T) {
 			t.Fatal(err)
 		}
 		if here := i > 0; s.backendLocal.Load() != here || asked != 1+min(i, 1) {
-			t.Errorf("backend %s: here %t, asked %d times", backend, s.backendLocal.Load(), asked)
+			t.Errorf("backend %s: local %t, %d requests", backend, s.backendLocal.Load(), asked)
 		}
 	}
 }
@@ -251,7 +251,7 @@ func TestServicesFindTheNodeAtANewAddress(t *testing.T) {
 	for i, own := range []string{"192.0.2.2", "192.0.2.1"} {
 		s.UpdateNode(service.NodeConfig{Name: "a", HostPortAddresses: addrs(own)})
 		if err := s.Pass(); err != nil || s.backendLocal.Load() != (i == 1) {
-			t.Errorf("node at %s: here %t, %v", own, s.backendLocal.Load(), err)
+			t.Errorf("node at %s: local %t, %v", own, s.backendLocal.Load(), err)
 		}
 	}
 }

@@ -107,10 +107,10 @@ func Desire(f Facts) Desired {
 	}
 	if f.Uplink == nil {
 		d.Problem("there is no uplink%s: pods only reach this node and each other", uplinkAsked(f.Config.Uplink))
-	} else if room := f.podMTUMax(); d.MTU == 0 {
-		d.MTU = room
-	} else if d.MTU > room {
-		d.Problem("--mtu %d is more than the uplink %s carries, %d: pods depend on path MTU discovery", d.MTU, f.Uplink.Name, room)
+	} else if limit := f.podMTUMax(); d.MTU == 0 {
+		d.MTU = limit
+	} else if d.MTU > limit {
+		d.Problem("--mtu %d is more than the uplink %s carries, %d: pods depend on path MTU discovery", d.MTU, f.Uplink.Name, limit)
 	}
 	own, known := f.Snapshot.Node(f.Config.NodeName)
 	if !known || f.Unknown {
@@ -214,10 +214,10 @@ func (d *Desired) addNode(n cluster.Node, own cluster.Node, f Facts) {
 			} else {
 				d.addRouted(n, ipv4)
 			}
-		} else if hop, ok := f.hop(n, ipv4); ok {
-			d.addDirect(n, hop, f)
+		} else if nextHop, ok := f.nextHop(n, ipv4); ok {
+			d.addDirect(n, nextHop, f)
 			way, mtu = agentapi.WayDirect, f.pathMTU()
-			if mac := f.Neighbours[hop]; len(mac) > 0 && node.MAC == "" {
+			if mac := f.Neighbours[nextHop]; len(mac) > 0 && node.MAC == "" {
 				node.MAC = mac.String()
 			}
 		} else {
@@ -235,8 +235,8 @@ func (d *Desired) addNode(n cluster.Node, own cluster.Node, f Facts) {
 	d.Nodes = append(d.Nodes, node)
 }
 
-// hop is a node's first address of a family on the uplink's link.
-func (f Facts) hop(n cluster.Node, ipv4 bool) (hop netip.Addr, ok bool) {
+// nextHop is a node's first address of a family on the uplink's link.
+func (f Facts) nextHop(n cluster.Node, ipv4 bool) (nextHop netip.Addr, ok bool) {
 	for _, a := range n.Addresses {
 		if a.Is4() == ipv4 && f.Uplink != nil && onLink(a, *f.Uplink) {
 			return a, true
@@ -245,11 +245,11 @@ func (f Facts) hop(n cluster.Node, ipv4 bool) (hop netip.Addr, ok bool) {
 	return netip.Addr{}, false
 }
 
-// addDirect adds the routes over the uplink's link to a node's addresses of the family of hop.
-func (d *Desired) addDirect(n cluster.Node, hop netip.Addr, f Facts) {
+// addDirect adds the routes over the uplink's link to a node's addresses of the family of nextHop.
+func (d *Desired) addDirect(n cluster.Node, nextHop netip.Addr, f Facts) {
 	for _, a := range n.Addresses {
 		switch {
-		case a.Is4() != hop.Is4():
+		case a.Is4() != nextHop.Is4():
 		case onLink(a, *f.Uplink):
 			d.Routes[HostPrefix(a)] = remoteRoute(a, f)
 			d.Neighbours = append(d.Neighbours, a)
@@ -258,11 +258,11 @@ func (d *Desired) addDirect(n cluster.Node, hop netip.Addr, f Facts) {
 		}
 	}
 	for _, p := range n.PodCIDRs {
-		if p.Addr().Is4() != hop.Is4() {
+		if p.Addr().Is4() != nextHop.Is4() {
 			continue
 		}
-		d.Routes[p] = remoteRoute(hop, f)
-		route := route.Route{Prefix: p, Via: hop, Device: f.Uplink.Index}
+		d.Routes[p] = remoteRoute(nextHop, f)
+		route := route.Route{Prefix: p, Via: nextHop, Device: f.Uplink.Index}
 		if f.Config.MTU != 0 {
 			route.MTU = f.pathMTU() // otherwise the route follows its device
 		}
@@ -293,13 +293,13 @@ func (f Facts) pathMTU() int {
 	return min(f.Config.MTU, f.Uplink.MTU)
 }
 
-func remoteRoute(hop netip.Addr, f Facts) fwd.Route {
+func remoteRoute(nextHop netip.Addr, f Facts) fwd.Route {
 	return fwd.Route{
 		Kind:       fwd.RouteRemote,
 		Interface:  f.Uplink.Index,
 		MTU:        f.pathMTU(),
-		NextHop:    hop,
-		NextHopMAC: macOf(f.Neighbours[hop]),
+		NextHop:    nextHop,
+		NextHopMAC: macOf(f.Neighbours[nextHop]),
 		UplinkMAC:  macOf(f.Uplink.MAC),
 	}
 }

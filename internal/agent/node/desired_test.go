@@ -219,7 +219,7 @@ func TestDesireChanges(t *testing.T) {
 			func(t *testing.T, d Desired) {
 				wantProblem(t, d, "10.1.1.2, which is not in this node's ranges")
 				if _, ok := d.Endpoints[addr("10.1.1.2")]; !ok {
-					t.Error("the endpoint is gone")
+					t.Error("the endpoint is missing")
 				}
 				if len(d.Pods) != 2 {
 					t.Errorf("problems of pods are %+v", d.Pods)
@@ -247,5 +247,5 @@ func wantProblem(t *testing.T, d Desired, part string) {
 			return
 		}
 	}
-	t.Errorf("no problem says %q; problems are %q", part, d.Problems)
+	t.Errorf("no problem contains %q; problems are %q", part, d.Problems)
 }

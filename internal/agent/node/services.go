@@ -49,9 +49,9 @@ func (f Facts) strays() (all []netip.Addr) {
 func (f Facts) nodePortAddresses() (all []netip.Addr) {
 	own, _ := f.Snapshot.Node(f.Config.NodeName)
 	for _, a := range f.Local {
-		asked := slices.ContainsFunc(f.LB.NodePortAddresses, func(p netip.Prefix) bool { return p.Contains(a) })
+		configured := slices.ContainsFunc(f.LB.NodePortAddresses, func(p netip.Prefix) bool { return p.Contains(a) })
 		ofNode := slices.Contains(own.Addresses, a) || slices.Contains(own.ExternalIPs, a)
-		if asked || len(f.LB.NodePortAddresses) == 0 && ofNode {
+		if configured || len(f.LB.NodePortAddresses) == 0 && ofNode {
 			all = append(all, a)
 		}
 	}

@@ -100,7 +100,7 @@ func TestStepToNodesLeavesTheRest(t *testing.T) {
 		before, after := twoNodes(), twoNodes()
 		after.Snapshot.Nodes = append(after.Snapshot.Nodes, node)
 		if _, ok := before.StepTo(after, Desire(before)); !ok {
-			t.Fatal("a node that comes is left to a reconciliation")
+			t.Fatal("a new node is left to a reconciliation")
 		}
 		change(&before, &after)
 		if step, ok := before.StepTo(after, Desire(before)); ok {

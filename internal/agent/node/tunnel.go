@@ -80,11 +80,11 @@ func (f Facts) tunnelSources() (sources []netip.Addr) {
 
 // tunnelMTU is the largest packet that fits into a tunnel to this address, in bytes.
 func (f Facts) tunnelMTU(end netip.Addr) int {
-	room := f.Uplink.MTU - vxlan.Overhead(end)
+	mtu := f.Uplink.MTU - vxlan.Overhead(end)
 	if f.Config.MTU == 0 {
-		return room
+		return mtu
 	}
-	return min(f.Config.MTU, room)
+	return min(f.Config.MTU, mtu)
 }
 
 // tunnelCarries reports whether packets of a family fit into a tunnel to this address. The kernel disables IPv6 on a
@@ -99,16 +99,16 @@ func (f Facts) podMTUMax() int {
 	if f.Config.Tunnel != TunnelVXLAN {
 		return f.Uplink.MTU
 	}
-	room := f.Uplink.MTU - vxlan.Overhead(netip.IPv4Unspecified())
+	mtu := f.Uplink.MTU - vxlan.Overhead(netip.IPv4Unspecified())
 	if !slices.ContainsFunc(f.Held, netip.Addr.Is4) {
-		room = f.Uplink.MTU - vxlan.Overhead(netip.IPv6Unspecified())
+		mtu = f.Uplink.MTU - vxlan.Overhead(netip.IPv6Unspecified())
 	}
 	for _, n := range f.Snapshot.Nodes {
 		if end, ok := f.tunnelEnd(n); ok && n.Name != f.Config.NodeName {
-			room = min(room, f.Uplink.MTU-vxlan.Overhead(end))
+			mtu = min(mtu, f.Uplink.MTU-vxlan.Overhead(end))
 		}
 	}
-	return room
+	return mtu
 }
 
 // addTunnelled adds the routes to a node's addresses of one family through VXLAN. ok is false if that is impossible.

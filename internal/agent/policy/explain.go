@@ -66,62 +66,62 @@ func (x explainer) answer(q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, er
 	if err != nil {
 		return nil, fmt.Errorf("source: %w", err)
 	}
-	ways, err := x.destinations(from, q, protocol)
+	paths, err := x.destinations(from, q, protocol)
 	if err != nil {
 		return nil, fmt.Errorf("destination: %w", err)
 	}
 	answer := &agentapi.PolicyAnswer{Allowed: true}
-	for _, to := range ways {
+	for _, to := range paths {
 		if to.again && decided(answer.Ways[len(answer.Ways)-1]) {
 			continue
 		}
-		way, err := x.way(from, to, protocol)
+		path, err := x.path(from, to, protocol)
 		if err != nil {
 			return nil, err
 		}
-		if to.again && way.Allowed {
+		if to.again && path.Allowed {
 			continue // same as the path before
 		}
-		way.From, way.To, way.Service, way.Unused = x.describe(from, q.From), x.describe(to.end, q.To), to.service, to.unused
+		path.From, path.To, path.Service, path.Unused = x.describe(from, q.From), x.describe(to.end, q.To), to.service, to.unused
 		if to.port != 0 {
-			way.To += fmt.Sprintf(" port %d/%s", to.port, q.Protocol)
+			path.To += fmt.Sprintf(" port %d/%s", to.port, q.Protocol)
 		}
-		answer.Ways = append(answer.Ways, way)
-		answer.Allowed = answer.Allowed && (way.Allowed || way.Unused)
+		answer.Ways = append(answer.Ways, path)
+		answer.Allowed = answer.Allowed && (path.Allowed || path.Unused)
 	}
 	return answer, nil
 }
 
 // decided reports whether another path to the same backend, which differs only in the source that the backend sees,
 // has the same result. There is a path through every node, so they are not all evaluated where no policy applies.
-func decided(way agentapi.PolicyWay) bool {
-	return !way.Allowed || len(way.Ingress.Policies) == 0
+func decided(path agentapi.PolicyWay) bool {
+	return !path.Allowed || len(path.Ingress.Policies) == 0
 }
 
-// way evaluates one connection: the policies of each end, by what they see of the other one.
-func (x explainer) way(from evaluate.Endpoint, to destination, protocol cluster.Protocol) (agentapi.PolicyWay, error) {
+// path evaluates one connection: the policies of each end, by what they see of the other one.
+func (x explainer) path(from evaluate.Endpoint, to destination, protocol cluster.Protocol) (agentapi.PolicyWay, error) {
 	sent := evaluate.Traffic{Source: from, Destination: to.end, Protocol: protocol, Port: to.port}
 	arrives := sent
-	var way agentapi.PolicyWay
+	var path agentapi.PolicyWay
 	if to.sentTo.IsValid() {
 		sent.Destination, sent.Port = evaluate.Endpoint{Address: to.sentTo.Addr()}, to.sentTo.Port()
-		way.SentTo = to.sentTo.String()
+		path.SentTo = to.sentTo.String()
 	}
 	if to.seen != (evaluate.Endpoint{}) {
 		arrives.Source = to.seen
-		way.SeenAs = to.seen.Address.String()
+		path.SeenAs = to.seen.Address.String()
 	}
 	before, behind := evaluate.Evaluate(x.snapshot, sent), evaluate.Evaluate(x.snapshot, arrives)
 	if err := cmp.Or(before.Err, behind.Err); err != nil {
 		return agentapi.PolicyWay{}, err
 	}
-	way.Egress, way.Ingress = x.judgement(before.Egress), x.judgement(behind.Ingress)
-	way.Allowed = way.Egress.Allowed && way.Ingress.Allowed
-	return way, nil
+	path.Egress, path.Ingress = x.decision(before.Egress), x.decision(behind.Ingress)
+	path.Allowed = path.Egress.Allowed && path.Ingress.Allowed
+	return path, nil
 }
 
-// judgement words the decision of one end's policies. Invalid policies deny what they may be about.
-func (x explainer) judgement(j evaluate.Decision) agentapi.PolicyJudgement {
+// decision words the decision of one end's policies. Invalid policies deny what they may be about.
+func (x explainer) decision(j evaluate.Decision) agentapi.PolicyJudgement {
 	out := agentapi.PolicyJudgement{Allowed: j.Allowed, Reason: string(j.Reason), Policies: texts(j.Isolating), Rules: texts(j.Rules), Near: texts(j.Near)}
 	if j.Pod != (cluster.Key{}) {
 		out.Pod = j.Pod.String()
@@ -212,9 +212,9 @@ func (x explainer) end(text string) (evaluate.Endpoint, error) {
 }
 
 // describe names an end for people: for an address of a pod, the pod.
-func (x explainer) describe(e evaluate.Endpoint, asked string) string {
+func (x explainer) describe(e evaluate.Endpoint, requested string) string {
 	if e.Node || e.Pod != (cluster.Key{}) {
-		return asked
+		return requested
 	}
 	for p := range x.snapshot.Pods.All() {
 		if slices.Contains(p.Addresses, e.Address) && !p.Ended && !p.HostNetwork {

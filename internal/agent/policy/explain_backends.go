@@ -22,7 +22,7 @@ type entrance struct {
 }
 
 // backendsAt gives the backends of a Service for connections to one of its addresses, each once for every path to it.
-func (x explainer) backendsAt(from evaluate.Endpoint, s *askedService, at netip.AddrPort) (all []destination) {
+func (x explainer) backendsAt(from evaluate.Endpoint, s *requestedService, at netip.AddrPort) (all []destination) {
 	entrances := x.entrances(from, s, at)
 	entries := make([]service.Entry, len(entrances))
 	for i, e := range entrances {
@@ -40,48 +40,48 @@ func (x explainer) backendsAt(from evaluate.Endpoint, s *askedService, at netip.
 					continue
 				}
 				seen = append(seen, backend)
-				all = append(all, x.waysTo(from, s, at, endpoint, backend, entrances, entries)...)
+				all = append(all, x.pathsTo(from, s, at, endpoint, backend, entrances, entries)...)
 			}
 		}
 	}
 	return all
 }
 
-// waysTo gives a backend as a destination from all entrances that choose it; those where it sees the client itself
+// pathsTo gives a backend as a destination from all entrances that choose it; those where it sees the client itself
 // come first.
-func (x explainer) waysTo(from evaluate.Endpoint, s *askedService, at netip.AddrPort, endpoint cluster.Endpoint, backend netip.AddrPort,
+func (x explainer) pathsTo(from evaluate.Endpoint, s *requestedService, at netip.AddrPort, endpoint cluster.Endpoint, backend netip.AddrPort,
 	entrances []entrance, entries []service.Entry,
-) (ways []destination) {
+) (paths []destination) {
 	to := destination{end: evaluate.Endpoint{Address: backend.Addr()}, port: backend.Port(), service: s.Key().String()}
 	node := endpoint.Node
 	if node == "" {
 		node = x.nodeAt(backend.Addr())
 	}
 	for i, e := range entrances {
-		way, chosen := to, entries[i].External
+		path, chosen := to, entries[i].External
 		if e.inside {
 			chosen = entries[i].Internal
 		}
 		if x.services != lb.ModeEBPF || !e.inside {
-			way.sentTo = at
+			path.sentTo = at
 		}
 		// A node accepts no packet with its own source address from the wire: replies to clients on the backend's
 		// node go through the entrance.
 		direct := entries[i].DSR && (node == "" || node != x.nodeOf(from))
-		way.seen = x.seenAs(from, s, e, direct, cluster.Endpoint{Address: backend.Addr(), Node: node})
-		way.unused = !slices.Contains(chosen.Addresses, backend)
-		ways = append(ways, way)
+		path.seen = x.seenAs(from, s, e, direct, cluster.Endpoint{Address: backend.Addr(), Node: node})
+		path.unused = !slices.Contains(chosen.Addresses, backend)
+		paths = append(paths, path)
 	}
-	slices.SortStableFunc(ways, func(a, b destination) int { return cmp.Compare(a.rank(), b.rank()) })
-	if isUnused := func(d destination) bool { return d.unused }; slices.ContainsFunc(ways, func(d destination) bool { return !d.unused }) {
-		ways = slices.DeleteFunc(ways, isUnused)
+	slices.SortStableFunc(paths, func(a, b destination) int { return cmp.Compare(a.rank(), b.rank()) })
+	if isUnused := func(d destination) bool { return d.unused }; slices.ContainsFunc(paths, func(d destination) bool { return !d.unused }) {
+		paths = slices.DeleteFunc(paths, isUnused)
 	} else {
-		ways = ways[:1]
+		paths = paths[:1]
 	}
-	for i := range ways {
-		ways[i].again = i > 0
+	for i := range paths {
+		paths[i].again = i > 0
 	}
-	return ways
+	return paths
 }
 
 // rank orders the paths to one backend.
@@ -94,7 +94,7 @@ func (d destination) rank() int {
 
 // entrances are the nodes that may choose the backend: for a Service's addresses the client's own node, for a node's
 // address only that node. External clients of load balancer addresses may reach any node.
-func (x explainer) entrances(from evaluate.Endpoint, s *askedService, at netip.AddrPort) (all []entrance) {
+func (x explainer) entrances(from evaluate.Endpoint, s *requestedService, at netip.AddrPort) (all []entrance) {
 	client := x.nodeOf(from)
 	switch {
 	case s.kind == service.KindNodePort:
@@ -116,7 +116,7 @@ func (x explainer) entrances(from evaluate.Endpoint, s *askedService, at netip.A
 }
 
 // translate gives the frontend of a Service's address on one node. An unknown node has no local endpoints.
-func (x explainer) translate(s *askedService, at netip.AddrPort, node string) service.Entry {
+func (x explainer) translate(s *requestedService, at netip.AddrPort, node string) service.Entry {
 	only := *s.Service
 	only.Ports = []cluster.ServicePort{*s.port}
 	only.InternalLocal, only.ExternalLocal = only.InternalLocal && node != "", only.ExternalLocal && node != ""
@@ -139,7 +139,7 @@ func (x explainer) translate(s *askedService, at netip.AddrPort, node string) se
 
 // seenAs gives what a backend sees as the source, if it is not the client; else the zero Endpoint. direct says that
 // the backend replies directly.
-func (x explainer) seenAs(from evaluate.Endpoint, s *askedService, e entrance, direct bool, backend cluster.Endpoint) evaluate.Endpoint {
+func (x explainer) seenAs(from evaluate.Endpoint, s *requestedService, e entrance, direct bool, backend cluster.Endpoint) evaluate.Endpoint {
 	if from.Node {
 		if s.kind == service.KindNodePort {
 			return evaluate.Endpoint{Address: e.address} // the node itself, to its own pods

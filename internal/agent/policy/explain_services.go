@@ -12,8 +12,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// askedService is a Service that a destination refers to.
-type askedService struct {
+// requestedService is a Service that a destination refers to.
+type requestedService struct {
 	*cluster.Service
 	// port is the port of the Service; nil if the requested one does not exist.
 	port *cluster.ServicePort
@@ -26,7 +26,7 @@ type askedService struct {
 
 // serviceOf finds the Service that a destination refers to: by a name that no pod has, by one of its addresses, or by
 // a node's address and a NodePort. It gives nil for other destinations.
-func (x explainer) serviceOf(to, port string, protocol cluster.Protocol) *askedService {
+func (x explainer) serviceOf(to, port string, protocol cluster.Protocol) *requestedService {
 	address, err := netip.ParseAddr(to)
 	if err != nil {
 		return x.serviceNamed(to, port, protocol)
@@ -37,13 +37,13 @@ func (x explainer) serviceOf(to, port string, protocol cluster.Protocol) *askedS
 		if !is {
 			continue
 		}
-		asked := &askedService{Service: s, port: portOf(s, port, protocol), kind: kind}
-		if asked.port != nil {
-			asked.at = []netip.AddrPort{netip.AddrPortFrom(address, asked.port.Number)}
-			return asked
+		requested := &requestedService{Service: s, port: portOf(s, port, protocol), kind: kind}
+		if requested.port != nil {
+			requested.at = []netip.AddrPort{netip.AddrPortFrom(address, requested.port.Number)}
+			return requested
 		}
 		if kind == service.KindClusterIP {
-			return asked
+			return requested
 		}
 		// other addresses may belong to a host with its own ports
 	}
@@ -55,7 +55,7 @@ func (x explainer) serviceOf(to, port string, protocol cluster.Protocol) *askedS
 		for i, p := range s.Ports {
 			if p.NodePort != 0 && p.Protocol == protocol && strconv.Itoa(int(p.NodePort)) == port {
 				at := netip.AddrPortFrom(address, p.NodePort)
-				return &askedService{Service: s, port: &s.Ports[i], at: []netip.AddrPort{at}, kind: service.KindNodePort, node: node}
+				return &requestedService{Service: s, port: &s.Ports[i], at: []netip.AddrPort{at}, kind: service.KindNodePort, node: node}
 			}
 		}
 	}
@@ -85,7 +85,7 @@ func (x explainer) allowsExternalIP(address netip.Addr) bool {
 // nodePortsAt names the node with an address that serves NodePorts. Other nodes are assumed to have the flags of this
 // one; kube-proxy serves all addresses by default.
 func (x explainer) nodePortsAt(address netip.Addr) (node string, ok bool) {
-	asked := slices.ContainsFunc(x.nodePorts, func(p netip.Prefix) bool { return p.Contains(address) })
+	requested := slices.ContainsFunc(x.nodePorts, func(p netip.Prefix) bool { return p.Contains(address) })
 	for _, n := range x.snapshot.Nodes {
 		reported, _ := x.reported.Node(n.Name)
 		ofNode := slices.Contains(reported.Addresses, address) || slices.Contains(reported.ExternalIPs, address)
@@ -94,7 +94,7 @@ func (x explainer) nodePortsAt(address netip.Addr) (node string, ok bool) {
 		case x.services != lb.ModeEBPF:
 			ok = held
 		case len(x.nodePorts) > 0:
-			ok = held && asked
+			ok = held && requested
 		default:
 			ok = ofNode
 		}
@@ -105,7 +105,7 @@ func (x explainer) nodePortsAt(address netip.Addr) (node string, ok bool) {
 	return "", false
 }
 
-func (x explainer) serviceNamed(name, port string, protocol cluster.Protocol) *askedService {
+func (x explainer) serviceNamed(name, port string, protocol cluster.Protocol) *requestedService {
 	key, ok := keyNamed(name)
 	if !ok || podOf(x.snapshot, key) != nil {
 		return nil
@@ -114,13 +114,13 @@ func (x explainer) serviceNamed(name, port string, protocol cluster.Protocol) *a
 	if s == nil {
 		return nil
 	}
-	asked := &askedService{Service: s, port: portOf(s, port, protocol), kind: service.KindClusterIP}
-	if asked.port != nil {
+	requested := &requestedService{Service: s, port: portOf(s, port, protocol), kind: service.KindClusterIP}
+	if requested.port != nil {
 		for _, a := range s.ClusterIPs {
-			asked.at = append(asked.at, netip.AddrPortFrom(a, asked.port.Number))
+			requested.at = append(requested.at, netip.AddrPortFrom(a, requested.port.Number))
 		}
 	}
-	return asked
+	return requested
 }
 
 // portOf gives the port of a Service with that name or number, or nil.
@@ -135,7 +135,7 @@ func portOf(s *cluster.Service, port string, protocol cluster.Protocol) *cluster
 }
 
 // backends are those of a port of a Service, as pods where possible. An address has those of its own family.
-func (x explainer) backends(from evaluate.Endpoint, s *askedService, q agentapi.PolicyQuestion) (all []destination, err error) {
+func (x explainer) backends(from evaluate.Endpoint, s *requestedService, q agentapi.PolicyQuestion) (all []destination, err error) {
 	if s.port == nil {
 		return nil, agentapi.Errorf(agentapi.CodeNotFound, "Service %s has no port %s of protocol %s", s.Key(), q.Port, q.Protocol)
 	}
@@ -152,7 +152,7 @@ func (x explainer) backends(from evaluate.Endpoint, s *askedService, q agentapi.
 }
 
 // whyUnused says why no backend of a Service gets a connection.
-func (x explainer) whyUnused(s *askedService) string {
+func (x explainer) whyUnused(s *requestedService) string {
 	for _, slice := range x.slicesOf(s.Service) {
 		if slices.ContainsFunc(slice.Endpoints, func(e cluster.Endpoint) bool { return e.Ready }) {
 			return "none is ready on the node that chooses, and its traffic policy is Local"

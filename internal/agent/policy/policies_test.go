@@ -276,7 +276,7 @@ func TestPoliciesAreTriedAgain(t *testing.T) {
 		time.Sleep(3 * policyRetry)
 		synctest.Wait()
 		if table.syncs != syncs {
-			t.Errorf("%d writes of what is there", table.syncs-syncs)
+			t.Errorf("%d writes without a change", table.syncs-syncs)
 		}
 	})
 }

@@ -42,7 +42,7 @@ func Handler(s agentapi.Service) http.Handler {
 		return struct{}{}, s.Ready(ctx)
 	}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusNotFound, agentapi.Errorf(agentapi.CodeInvalid, "no such path: %s", r.URL.Path))
+		reject(w, http.StatusNotFound, agentapi.Errorf(agentapi.CodeInvalid, "no such path: %s", r.URL.Path))
 	})
 	return mux
 }
@@ -53,7 +53,7 @@ func posted[Req any](w http.ResponseWriter, r *http.Request) (req Req, ok bool) 
 		return req, false
 	}
 	if err := decode(http.MaxBytesReader(w, r.Body, maxRequest), &req); err != nil {
-		refuse(w, http.StatusBadRequest, agentapi.Errorf(agentapi.CodeInvalid, "decode request: %v", err))
+		reject(w, http.StatusBadRequest, agentapi.Errorf(agentapi.CodeInvalid, "decode request: %v", err))
 		return req, false
 	}
 	return req, true
@@ -62,7 +62,7 @@ func posted[Req any](w http.ResponseWriter, r *http.Request) (req Req, ok bool) 
 func post[Req, Resp any](do func(context.Context, Req) (Resp, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if req, ok := posted[Req](w, r); ok {
-			answer(w, func() (Resp, error) { return do(r.Context(), req) })
+			respond(w, func() (Resp, error) { return do(r.Context(), req) })
 		}
 	})
 }
@@ -70,7 +70,7 @@ func post[Req, Resp any](do func(context.Context, Req) (Resp, error)) http.Handl
 func get[Resp any](do func(context.Context) (Resp, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if allow(w, r, http.MethodGet) {
-			answer(w, func() (Resp, error) { return do(r.Context()) })
+			respond(w, func() (Resp, error) { return do(r.Context()) })
 		}
 	})
 }
@@ -80,7 +80,7 @@ func allow(w http.ResponseWriter, r *http.Request, method string) bool {
 		return true
 	}
 	w.Header().Set("Allow", method)
-	refuse(w, http.StatusMethodNotAllowed, agentapi.Errorf(agentapi.CodeInvalid, "%s takes %s, not %s", r.URL.Path, method, r.Method))
+	reject(w, http.StatusMethodNotAllowed, agentapi.Errorf(agentapi.CodeInvalid, "%s takes %s, not %s", r.URL.Path, method, r.Method))
 	return false
 }
 
@@ -100,15 +100,15 @@ func decode(r io.Reader, into any) error {
 	return nil
 }
 
-func answer[Resp any](w http.ResponseWriter, do func() (Resp, error)) {
+func respond[Resp any](w http.ResponseWriter, do func() (Resp, error)) {
 	resp, err := do()
 	if err != nil {
 		code := agentapi.CodeInternal
-		var refused *agentapi.Error
-		if errors.As(err, &refused) {
-			code = refused.Code
+		var failure *agentapi.Error
+		if errors.As(err, &failure) {
+			code = failure.Code
 		}
-		refuse(w, status(code), &agentapi.Error{Code: code, Message: err.Error()})
+		reject(w, status(code), &agentapi.Error{Code: code, Message: err.Error()})
 		return
 	}
 	write(w, http.StatusOK, resp)
@@ -131,7 +131,7 @@ func status(code agentapi.Code) int {
 	}
 }
 
-func refuse(w http.ResponseWriter, status int, e *agentapi.Error) { write(w, status, e) }
+func reject(w http.ResponseWriter, status int, e *agentapi.Error) { write(w, status, e) }
 
 // write encodes before it sends, so that the length is known and a response is either complete or an error.
 func write(w http.ResponseWriter, status int, v any) {
@@ -139,7 +139,7 @@ func write(w http.ResponseWriter, status int, v any) {
 	if err := json.NewEncoder(&body).Encode(v); err != nil {
 		body.Reset()
 		status = http.StatusInternalServerError
-		fmt.Fprintf(&body, "{\"code\":%q,\"message\":%q}\n", agentapi.CodeInternal, "encode answer: "+err.Error())
+		fmt.Fprintf(&body, "{\"code\":%q,\"message\":%q}\n", agentapi.CodeInternal, "encode response: "+err.Error())
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))

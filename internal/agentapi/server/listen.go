@@ -29,9 +29,9 @@ func Listen(socket string) (_ net.Listener, err error) {
 
 	// Bound to a temporary name and renamed: no client can connect before the mode is set, and the stale socket is
 	// replaced atomically. The name is short because a socket's path has at most 107 bytes.
-	beside := filepath.Join(dir, fmt.Sprintf(".s%d", os.Getpid()))
-	_ = os.Remove(beside)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: beside, Net: "unix"})
+	temporary := filepath.Join(dir, fmt.Sprintf(".s%d", os.Getpid()))
+	_ = os.Remove(temporary)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temporary, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", socket, err)
 	}
@@ -39,13 +39,13 @@ func Listen(socket string) (_ net.Listener, err error) {
 	defer func() {
 		if err != nil {
 			_ = l.Close()
-			_ = os.Remove(beside)
+			_ = os.Remove(temporary)
 		}
 	}()
-	if err := os.Chmod(beside, 0o660); err != nil {
+	if err := os.Chmod(temporary, 0o660); err != nil {
 		return nil, fmt.Errorf("set mode of socket: %w", err)
 	}
-	if err := os.Rename(beside, socket); err != nil {
+	if err := os.Rename(temporary, socket); err != nil {
 		return nil, fmt.Errorf("put socket in place: %w", err)
 	}
 	own, err := os.Lstat(socket)

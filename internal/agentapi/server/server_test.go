@@ -310,7 +310,7 @@ func TestListen(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(socket); !os.IsNotExist(err) {
-		t.Errorf("socket is still there after Close: %v", err)
+		t.Errorf("socket still exists after Close: %v", err)
 	}
 
 	leaveStale(t, socket)

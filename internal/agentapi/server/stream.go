@@ -23,7 +23,7 @@ func stream[Req, Line any](do func(context.Context, Req, func(Line) error) error
 		// connection.
 		conn := http.NewResponseController(w)
 		if err := errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})); err != nil {
-			refuse(w, http.StatusInternalServerError, agentapi.Errorf(agentapi.CodeInternal, "prepare stream: %v", err))
+			reject(w, http.StatusInternalServerError, agentapi.Errorf(agentapi.CodeInternal, "prepare stream: %v", err))
 			return
 		}
 		begun := false
@@ -46,7 +46,7 @@ func stream[Req, Line any](do func(context.Context, Req, func(Line) error) error
 			return conn.Flush()
 		})
 		if err != nil && !begun {
-			answer(w, func() (struct{}, error) { return struct{}{}, err })
+			respond(w, func() (struct{}, error) { return struct{}{}, err })
 		}
 	})
 }

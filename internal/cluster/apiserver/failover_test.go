@@ -88,7 +88,7 @@ func TestFailover(t *testing.T) {
 	}
 	list()
 	if want := []string{"a GET", "b POST {1}", "b GET"}; !slices.Equal(asked, want) {
-		t.Errorf("asked were %q, want %q", asked, want)
+		t.Errorf("requests went to %q, want %q", asked, want)
 	}
 	b.CloseClientConnections()
 	b.Close()

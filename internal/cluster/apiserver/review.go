@@ -19,14 +19,14 @@ func (r *Reporter) Allowed(ctx context.Context, token, path string) (user string
 	if !who.Status.Authenticated || who.Status.User.Username == "" {
 		return "", false, nil
 	}
-	asks := authorizationv1.SubjectAccessReviewSpec{
+	access := authorizationv1.SubjectAccessReviewSpec{
 		User: who.Status.User.Username, UID: who.Status.User.UID, Groups: who.Status.User.Groups, Extra: map[string]authorizationv1.ExtraValue{},
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
 	}
 	for key, values := range who.Status.User.Extra {
-		asks.Extra[key] = authorizationv1.ExtraValue(values)
+		access.Extra[key] = authorizationv1.ExtraValue(values)
 	}
-	may := &authorizationv1.SubjectAccessReview{Spec: asks}
+	may := &authorizationv1.SubjectAccessReview{Spec: access}
 	if err := r.connection.clients[authorizationv1.SchemeGroupVersion].Post().Resource("subjectaccessreviews").Body(may).Do(ctx).Into(may); err != nil {
 		return "", false, fmt.Errorf("review access of %s: %w", who.Status.User.Username, err)
 	}

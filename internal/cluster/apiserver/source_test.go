@@ -183,7 +183,7 @@ func TestEveryKindArrives(t *testing.T) {
 		}
 	}
 	if want := "labelSelector=%21service.kubernetes.io"; !strings.Contains(strings.Join(server.requests, "\n"), want) {
-		t.Errorf("Services are asked for without a selector: %q", server.requests)
+		t.Errorf("Services are listed without a selector: %q", server.requests)
 	}
 }
 
