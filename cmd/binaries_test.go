@@ -12,8 +12,8 @@ import (
 
 const module = "github.com/beeline-cni/beeline/"
 
-// programs has the limits of each program: its size in November 2026 and 10 %. Before raising one, find what has grown with
-// `go version -m` and `go list -deps ./cmd/NAME`, and state the gain in the commit.
+// programs has the limits of each program: its size in November 2026 and 10 %. Before raising one, find what has grown
+// with `go version -m` and `go list -deps ./cmd/NAME`, and state the gain in the commit.
 var programs = map[string]struct {
 	size   int64 // bytes, on amd64, built as `make build` does
 	denied []string

@@ -13,7 +13,7 @@ var version = "development"
 func main() { cli.Main(newRootCommand) }
 
 func newRootCommand(e cli.Env) *cobra.Command {
-	return cli.Root(e, "beeline-agent", "The agent of a node: container networking that takes the straight line", version,
+	return cli.Root(e, "beeline-agent", "Container networking agent of a node", version,
 		newRunCommand(e),
 		newUninstallCommand(e),
 	)

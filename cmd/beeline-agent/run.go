@@ -21,7 +21,7 @@ func newRunCommand(e cli.Env) *cobra.Command {
 		Long: `Run the network of this node.
 
 The agent reads Nodes, Pods, Services and NetworkPolicies from an API server or from a
-directory of manifests. It assigns addresses to pods when the CNI plugin asks for them,
+directory of manifests. It assigns addresses to pods when the CNI plugin requests them,
 and keeps routes, BPF programs and BPF maps up to date.
 Traffic continues without the agent: stop, kill or replace it at any time.`,
 		Args: cobra.NoArgs,

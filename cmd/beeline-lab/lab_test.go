@@ -29,8 +29,8 @@ func TestLabFromUpToDown(t *testing.T) {
 	steps := []struct {
 		args []string
 		code int
-		// says is a part of what is printed, to stderr where the code is not 0 or the step is no success.
-		says string
+		// want is a part of the output: of stdout for code 0, else of stderr.
+		want string
 	}{
 		{[]string{"exec", lab, "n1", "true"}, 1, "beeline-lab up --name t-cli makes it"},
 		{[]string{"up", lab, "--network", "nothing"}, 1, "there are: node, node+netfilter, beeline"},
@@ -59,13 +59,13 @@ func TestLabFromUpToDown(t *testing.T) {
 	}
 	for _, step := range steps {
 		code, stdout, stderr := beelineLab(t, step.args...)
-		said := stdout
+		output := stdout
 		if step.code != 0 {
-			said = stderr
+			output = stderr
 		}
-		if code != step.code || !strings.Contains(said, step.says) {
+		if code != step.code || !strings.Contains(output, step.want) {
 			t.Fatalf("beeline-lab %s: exit code %d, want %d; printed\n%s%swant %q",
-				strings.Join(step.args, " "), code, step.code, stdout, stderr, step.says)
+				strings.Join(step.args, " "), code, step.code, stdout, stderr, step.want)
 		}
 	}
 }

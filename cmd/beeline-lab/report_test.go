@@ -24,7 +24,7 @@ func results(t *testing.T) string {
 func TestReport(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags []string
-		says  string // a part of stdout; empty: stdout is empty
+		want  string // a part of stdout; empty: stdout is empty
 		html  bool
 	}{
 		"both":       {nil, "Ratio to node · cross-node · one-core", true},
@@ -39,8 +39,8 @@ func TestReport(t *testing.T) {
 			if code != 0 {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
-			if !strings.Contains(stdout, c.says) || c.says == "" && stdout != "" {
-				t.Errorf("stdout lacks %q:\n%s", c.says, stdout)
+			if !strings.Contains(stdout, c.want) || c.want == "" && stdout != "" {
+				t.Errorf("stdout lacks %q:\n%s", c.want, stdout)
 			}
 			_, err := os.Stat(filepath.Join(dir, "report.html"))
 			if (err == nil) != c.html {
@@ -81,7 +81,7 @@ func TestReportErrors(t *testing.T) {
 	empty := t.TempDir()
 	for _, c := range []struct {
 		args []string
-		says string
+		want string
 	}{
 		{[]string{"report"}, "accepts between 1 and 2 arg(s)"},
 		{[]string{"report", empty}, "no results.json in " + empty},
@@ -89,8 +89,8 @@ func TestReportErrors(t *testing.T) {
 		{[]string{"report", dir, "--html", "--table"}, "none of the others can be"},
 	} {
 		code, _, stderr := beelineLab(t, c.args...)
-		if code != 1 || !strings.Contains(stderr, c.says) {
-			t.Errorf("%q: exit code %d, %q; want 1, %q", c.args, code, stderr, c.says)
+		if code != 1 || !strings.Contains(stderr, c.want) {
+			t.Errorf("%q: exit code %d, %q; want 1, %q", c.args, code, stderr, c.want)
 		}
 	}
 }

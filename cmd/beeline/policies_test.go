@@ -15,12 +15,12 @@ import (
 // explainer is an agent with one explanation of policies.
 type explainer struct {
 	agentapi.Service
-	asked  agentapi.PolicyQuestion
-	answer *agentapi.PolicyAnswer
+	requested agentapi.PolicyQuestion
+	answer    *agentapi.PolicyAnswer
 }
 
 func (e *explainer) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, error) {
-	e.asked = q
+	e.requested = q
 	if e.answer == nil {
 		return nil, agentapi.Errorf(agentapi.CodeNotFound, "there is no pod %s", q.From)
 	}
@@ -56,11 +56,11 @@ func TestPolicyExplain(t *testing.T) {
 	}}}}
 	backend := &agentapi.PolicyAnswer{Allowed: true, Ways: []agentapi.PolicyWay{{From: "a", To: "b port 8080/TCP", Service: "shop/web", Allowed: true}}}
 	for _, c := range []struct {
-		args   []string
-		answer *agentapi.PolicyAnswer
-		asked  agentapi.PolicyQuestion
-		code   int
-		says   string
+		args      []string
+		answer    *agentapi.PolicyAnswer
+		requested agentapi.PolicyQuestion
+		code      int
+		want      string
 	}{
 		{[]string{"shop/a", "shop/b:80"}, allowed, agentapi.PolicyQuestion{From: "shop/a", To: "shop/b", Port: "80", Protocol: "TCP"}, 0, "a to b: allowed"},
 		{[]string{"fd00::1", "[fd00::2]:http", "--protocol=udp"}, denied, agentapi.PolicyQuestion{From: "fd00::1", To: "fd00::2", Port: "http", Protocol: "UDP"}, 1, "but not the port"},
@@ -74,8 +74,8 @@ func TestPolicyExplain(t *testing.T) {
 	} {
 		j := &explainer{answer: c.answer}
 		code, stdout, stderr := beeline(t, append([]string{"policy", "explain", "--socket", j.socket(t)}, c.args...)...)
-		if code != c.code || !strings.Contains(stdout+stderr, c.says) || j.asked != c.asked {
-			t.Errorf("%q: exit code %d, asked %+v, printed\n%s%s", c.args, code, j.asked, stdout, stderr)
+		if code != c.code || !strings.Contains(stdout+stderr, c.want) || j.requested != c.requested {
+			t.Errorf("%q: exit code %d, requested %+v, printed\n%s%s", c.args, code, j.requested, stdout, stderr)
 		}
 	}
 }

@@ -80,8 +80,8 @@ Exit codes: 0 allowed, 1 denied, 2 error.`
 	return cmd
 }
 
-// splitPort splits a destination into host and port: "shop/web:80", "10.1.0.7:443", "[fd00::7]:443", "node:80". An IPv6 address
-// without brackets has no port.
+// splitPort splits a destination into host and port: "shop/web:80", "10.1.0.7:443", "[fd00::7]:443", "node:80". An IPv6
+// address without brackets has no port.
 func splitPort(text string) (to, port string) {
 	at := strings.LastIndexByte(text, ':')
 	if at < 0 || strings.Count(text, ":") > 1 && !strings.HasSuffix(text[:at], "]") {
@@ -98,37 +98,37 @@ func printAnswer(w io.Writer, a *agentapi.PolicyAnswer) error {
 	if len(a.Ways) == 0 {
 		return errors.New("the agent returned no result")
 	}
-	for i, way := range a.Ways {
+	for i, path := range a.Ways {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
 		verdict := "allowed"
-		if !way.Allowed {
+		if !path.Allowed {
 			verdict = "NOT ALLOWED"
 		}
-		to := way.To
-		if way.Service != "" {
-			to += ", a backend of Service " + way.Service
+		to := path.To
+		if path.Service != "" {
+			to += ", a backend of Service " + path.Service
 		}
-		if way.Unused {
+		if path.Unused {
 			to += " (gets none of these connections now)"
 		}
-		fmt.Fprintf(w, "%s to %s: %s\n", way.From, to, verdict)
+		fmt.Fprintf(w, "%s to %s: %s\n", path.From, to, verdict)
 		sentTo, seenAs := "", ""
-		if way.SentTo != "" {
-			sentTo = " to " + way.SentTo
+		if path.SentTo != "" {
+			sentTo = " to " + path.SentTo
 		}
-		if way.SeenAs != "" {
-			seenAs = " from " + way.SeenAs
+		if path.SeenAs != "" {
+			seenAs = " from " + path.SeenAs
 		}
-		printJudgement(w, agentapi.DirectionEgress, sentTo, way.Egress)
-		printJudgement(w, agentapi.DirectionIngress, seenAs, way.Ingress)
+		printVerdict(w, agentapi.DirectionEgress, sentTo, path.Egress)
+		printVerdict(w, agentapi.DirectionIngress, seenAs, path.Ingress)
 	}
 	return nil
 }
 
-// printJudgement prints the verdict of one end's policies. other is the other end as they see it, if NAT changes it.
-func printJudgement(w io.Writer, direction, other string, j agentapi.PolicyJudgement) {
+// printVerdict prints the verdict of one end's policies. other is the other end as they see it, if NAT changes it.
+func printVerdict(w io.Writer, direction, other string, j agentapi.PolicyJudgement) {
 	verdict := "allowed"
 	if !j.Allowed {
 		verdict = "not allowed"

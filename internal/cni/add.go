@@ -14,8 +14,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// Add creates the pod's device, registers it with the agent as an endpoint, configures the pod's end, and prints the result. A step
-// that fails undoes the previous ones. An attachment that exists is an error and stays as it is.
+// Add creates the pod's device, registers it with the agent as an endpoint, configures the pod's end, and prints the
+// result. A step that fails undoes the previous ones. An attachment that exists is an error and stays as it is.
 func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	conf, err := parseConfig(args.StdinData)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// Check compares the result of ADD (and of the plugins chained after it), the agent's endpoint, and the pod's network. The error names
-// the first difference.
+// Check compares the result of ADD (and of the plugins chained after it), the agent's endpoint, and the pod's network.
+// The error names the first difference.
 func (p *Plugin) Check(args *skel.CmdArgs) error {
 	conf, err := parseConfig(args.StdinData)
 	if err != nil {

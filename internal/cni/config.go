@@ -19,8 +19,8 @@ import (
 // maxSocketPath is the kernel's limit for the path of a unix socket, in bytes (sun_path without the terminating NUL).
 const maxSocketPath = 107
 
-// config is the plugin's part of a network configuration. agentSocket and routing are Beeline's; the other fields come from the
-// specification, its conventions, and the runtime.
+// config is the plugin's part of a network configuration. agentSocket and routing are Beeline's; the other fields come
+// from the specification, its conventions, and the runtime.
 type config struct {
 	CNIVersion  string
 	Name        string
@@ -36,8 +36,8 @@ type config struct {
 	HasValid bool
 }
 
-// parseConfig reads a network configuration strictly: an unknown key is an error, because it is most likely misspelt. Errors have CNI
-// code 7 and name the field.
+// parseConfig reads a network configuration strictly: an unknown key is an error, because it is most likely misspelt.
+// Errors have CNI code 7 and name the field.
 func parseConfig(data []byte) (*config, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {

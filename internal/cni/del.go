@@ -11,8 +11,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// Del removes the endpoint and its device. It is idempotent and needs neither the pod's namespace nor the agent: an agent that is down
-// removes the endpoint of a deleted device when it starts.
+// Del removes the endpoint and its device. It is idempotent and needs neither the pod's namespace nor the agent: an
+// agent that is down removes the endpoint of a deleted device when it starts.
 func (p *Plugin) Del(args *skel.CmdArgs) error {
 	conf, err := parseConfig(args.StdinData)
 	if err != nil {

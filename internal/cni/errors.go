@@ -24,8 +24,8 @@ const (
 	ErrPortTaken uint = 103
 )
 
-// agentError converts an error of a request to the agent at socket into a CNI error. Users read it in `kubectl describe pod`, often
-// without access to the node: it names the failure, and what to do or where to look.
+// agentError converts an error of a request to the agent at socket into a CNI error. Users read it in `kubectl describe
+// pod`, often without access to the node: it names the failure, and what to do or where to look.
 func agentError(what, socket string, err error) *types.Error {
 	fail := func(code uint, format string, args ...any) *types.Error {
 		return types.NewError(code, what+": "+fmt.Sprintf(format, args...), "")

@@ -11,8 +11,8 @@ import (
 // gcFactor multiplies the timeout of GC.
 const gcFactor = 6
 
-// GC makes the agent remove every endpoint of this network that is not among the valid attachments. A missing list is an error: as an
-// empty list it would remove every pod's endpoint.
+// GC makes the agent remove every endpoint of this network that is not among the valid attachments. A missing list is
+// an error: as an empty list it would remove every pod's endpoint.
 func (p *Plugin) GC(args *skel.CmdArgs) error {
 	conf, err := parseConfig(args.StdinData)
 	if err != nil {

@@ -1,9 +1,10 @@
-// Package cni implements the commands of the CNI plugin: ADD, DEL, CHECK, STATUS and GC, each in a file of its own. The plugin creates
-// and deletes the pod's device and configures the pod's end; it requests everything else from the agent over its socket. The plugin has
-// no state: the name of the host device follows from the attachment, and an endpoint exists if and only if its host device does.
+// Package cni implements the commands of the CNI plugin: ADD, DEL, CHECK, STATUS and GC, each in a file of its own. The
+// plugin creates and deletes the pod's device and configures the pod's end; it requests everything else from the agent
+// over its socket. The plugin has no state: the name of the host device follows from the attachment, and an endpoint
+// exists if and only if its host device does.
 //
-// It must start fast, because a runtime executes it several times for every pod. A test keeps net/http, cilium/ebpf and Kubernetes
-// out of it.
+// It must start fast, because a runtime executes it several times for every pod. A test keeps net/http, cilium/ebpf and
+// Kubernetes out of it.
 package cni
 
 import (
@@ -21,8 +22,8 @@ import (
 // Type is the plugin's name in a network configuration.
 const Type = "beeline-cni"
 
-// agentTimeout bounds each request to the agent. The agent replies within milliseconds; the timeout is shorter than the runtime's, so
-// that the runtime still receives the error.
+// agentTimeout bounds each request to the agent. The agent replies within milliseconds; the timeout is shorter than the
+// runtime's, so that the runtime still receives the error.
 const agentTimeout = 10 * time.Second
 
 // Agent is the agent of this node; agentapi.Client implements it.

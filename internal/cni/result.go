@@ -13,7 +13,8 @@ import (
 // podInterface is the index of the pod's end in a result's interfaces.
 const podInterface = 1
 
-// result returns the result of ADD: the two ends of the device, the addresses of the pod's end, and a default route for each family.
+// result returns the result of ADD: the two ends of the device, the addresses of the pod's end, and a default route for
+// each family.
 func result(dev device.PodDevice, netns string, cfg device.PodConfig, dns types.DNS) *current.Result {
 	r := &current.Result{
 		CNIVersion: current.ImplementedSpecVersion,

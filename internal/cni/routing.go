@@ -2,8 +2,8 @@ package cni
 
 import "fmt"
 
-// The values of the field "routing" are those of the agent's flag --routing: what forwards the packets of this network's pods. By default
-// that is the datapath, except for pods that need the kernel stack.
+// The values of the field "routing" are those of the agent's flag --routing: what forwards the packets of this
+// network's pods. By default that is the datapath, except for pods that need the kernel stack.
 const (
 	routingEBPF   = "ebpf"
 	routingKernel = "kernel"
@@ -18,8 +18,9 @@ func checkRouting(routing string) error {
 	}
 }
 
-// throughStack returns the reason why the pod's packets must take the kernel stack, empty if they need not. The shaping of the plugin
-// bandwidth works only there; the runtime passes the limits because that plugin's configuration declares the capability.
+// throughStack returns the reason why the pod's packets must take the kernel stack, empty if they need not. The shaping
+// of the plugin bandwidth works only there; the runtime passes the limits because that plugin's configuration declares
+// the capability.
 func (c *config) throughStack() (string, error) {
 	limited, err := c.hasBandwidthLimit()
 	if err != nil {

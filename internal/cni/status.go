@@ -8,8 +8,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// Status succeeds if ADD can: the agent replies that it is ready. Otherwise the error code is 50 (not available), never 51 (limited
-// connectivity): existing pods do not need the agent.
+// Status succeeds if ADD can: the agent replies that it is ready. Otherwise the error code is 50 (not available), never
+// 51 (limited connectivity): existing pods do not need the agent.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
 	conf, err := parseConfig(args.StdinData)
 	if err != nil {

@@ -33,8 +33,8 @@ var (
 	}
 )
 
-// outcome returns nil if the error means that packets were sent and denied. Otherwise it returns the error: the outcome is
-// unknown. Only a control distinguishes a denied packet from one that a broken path loses.
+// outcome returns nil if the error means that packets were sent and denied. Otherwise it returns the error: the outcome
+// is unknown. Only a control distinguishes a denied packet from one that a broken path loses.
 func (q connection) outcome(err error) error {
 	is := func(other error) bool { return errors.Is(err, other) }
 	switch {

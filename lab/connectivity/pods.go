@@ -1,6 +1,6 @@
-// Package connectivity tests whether a network enforces NetworkPolicies: it has pods, policies for them, and checks, which
-// are connections with their wanted outcomes. Those are written by hand from the API's documentation, not computed by
-// code under test.
+// Package connectivity tests whether a network enforces NetworkPolicies: it has pods, policies for them, and checks,
+// which are connections with their wanted outcomes. Those are written by hand from the API's documentation, not
+// computed by code under test.
 package connectivity
 
 import (

@@ -251,7 +251,7 @@ func TestBandwidthChained(t *testing.T) {
 	}
 }
 
-// TestWayOutlivesFiles loses the endpoint files while no agent runs. The map `endpoints` still says which pod uses
+// TestWayOutlivesFiles loses the endpoint files while no agent runs. The map `endpoints` still has the pods that use
 // the kernel stack.
 func TestWayOutlivesFiles(t *testing.T) {
 	t.Parallel()

@@ -81,7 +81,7 @@ func TestCommandsAgree(t *testing.T) {
 	}
 	text := c.command(n, "status")
 	if !containsAll(text, []string{"Node n1 is ready", status.Version, "from_pod", "10.77.1.0/24", "fd77:1:2::/64", status.Uplink.MAC}) {
-		t.Errorf("beeline status says\n%s", text)
+		t.Errorf("beeline status prints\n%s", text)
 	}
 
 	var endpoints []agentapi.Endpoint
@@ -96,7 +96,7 @@ func TestCommandsAgree(t *testing.T) {
 			t.Errorf("endpoint of %+v: %+v", pod, e)
 		}
 		if !containsAll(text, []string{"default/" + pod.Name, pod.Addresses[0].String(), pod.Addresses[1].String(), e.HostDevice}) {
-			t.Errorf("beeline endpoints says\n%s", text)
+			t.Errorf("beeline endpoints prints\n%s", text)
 		}
 	}
 
@@ -124,14 +124,14 @@ func TestReadiness(t *testing.T) {
 	}
 	c.waitProblem(n, "not among the 1 Node objects")
 	c.scrape(n, "/healthz", http.StatusOK)
-	if said := c.scrape(n, "/readyz", http.StatusServiceUnavailable); !strings.Contains(said, "not ready") {
-		t.Errorf("/readyz says %q", said)
+	if output := c.scrape(n, "/readyz", http.StatusServiceUnavailable); !strings.Contains(output, "not ready") {
+		t.Errorf("/readyz returns %q", output)
 	}
 	if metrics := c.scrape(n, "/metrics", http.StatusOK); !strings.Contains(metrics, "\nbeeline_ready 0\n") {
 		t.Error("the metrics say that the node is ready")
 	}
 	if text := c.command(n, "status"); !strings.Contains(text, "NOT READY") {
-		t.Errorf("beeline status says\n%s", text)
+		t.Errorf("beeline status prints\n%s", text)
 	}
 }
 
@@ -200,17 +200,17 @@ func (c *cluster) scrape(n *node, path string, want int) string {
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 		DisableKeepAlives: true,
 	}}
-	answer, err := client.Get("http://127.0.0.1:9965" + path)
+	response, err := client.Get("http://127.0.0.1:9965" + path)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if answer.StatusCode != want {
-		c.t.Errorf("%s gives %s, want %d: %s", path, answer.Status, want, body)
+	if response.StatusCode != want {
+		c.t.Errorf("%s returns %s, want %d: %s", path, response.Status, want, body)
 	}
 	return string(body)
 }
@@ -232,13 +232,13 @@ func TestSecondAgentIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := c.agentCommand(n, current(t), change.flags...)
-			var said strings.Builder
-			cmd.Stderr = &said
+			var output strings.Builder
+			cmd.Stderr = &output
 			if err := n.Place().Run(cmd); err == nil {
 				t.Error("the second agent ends with success")
 			}
-			if !containsAll(said.String(), change.words) || strings.Contains(said.String(), "agent starts") {
-				t.Errorf("the second agent says %q, want %q and no start", said.String(), change.words)
+			if !containsAll(output.String(), change.words) || strings.Contains(output.String(), "agent starts") {
+				t.Errorf("the second agent prints %q, want %q and no start", output.String(), change.words)
 			}
 		})
 	}

@@ -71,13 +71,13 @@ func TestAddBesideHugeService(t *testing.T) {
 	meanwhile := add("meanwhile")
 	t.Logf("the Service was written %d times", finish())
 	c.waitStatus(c.nodes[0], func(s *agentapi.Status) error {
-		var about []string
+		var problems []string
 		for _, p := range s.Problems {
 			if strings.Contains(p, "default/huge") {
-				about = append(about, p)
+				problems = append(problems, p)
 			}
 		}
-		if len(about) != 1 || !strings.Contains(about[0], "do not answer: one Service has at most") {
+		if len(problems) != 1 || !strings.Contains(problems[0], "do not answer: one Service has at most") {
 			return fmt.Errorf("problems are %q", s.Problems)
 		}
 		// Its cluster IP has a frontend for each port, and web has two.

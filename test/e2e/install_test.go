@@ -150,8 +150,8 @@ func TestUninstall(t *testing.T) {
 	}
 	uninstall := func(flags ...string) (string, error) {
 		args := append([]string{"uninstall", "--state-dir", n.stateDir(), "--bpffs", n.BPFFS}, h.flags()...)
-		said, err := n.Place().Output(t.Context(), p.Agent(), append(args, flags...)...)
-		return string(said), err
+		output, err := n.Place().Output(t.Context(), p.Agent(), append(args, flags...)...)
+		return string(output), err
 	}
 	if _, err := uninstall("--force"); err == nil || !strings.Contains(err.Error(), "another agent runs") {
 		t.Errorf("while the agent runs: %v", err)
@@ -165,14 +165,14 @@ func TestUninstall(t *testing.T) {
 	if err := c.reach(pods.a, pods.far); err != nil {
 		t.Errorf("after a rejected uninstall: %v", err)
 	}
-	said, err := uninstall("--force")
+	output, err := uninstall("--force")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, what := range append(h.files(), "program from_pod", "program from_wire", "map routes", "device bl", "routes", "routing rules", "device beeline-vxlan",
 		"program connect4 of sockets", "program wire_xdp", "map services", "map nat", "reservation of ports 40000-65535", n.stateDir()) {
-		if !strings.Contains(said, "removed "+what) && !strings.Contains(said, " "+what) {
-			t.Errorf("the output has no removed %s:\n%s", what, said)
+		if !strings.Contains(output, "removed "+what) && !strings.Contains(output, " "+what) {
+			t.Errorf("the output has no removed %s:\n%s", what, output)
 		}
 	}
 	if left := remains(c, n); !slices.Equal(left, before) {
@@ -186,8 +186,8 @@ func TestUninstall(t *testing.T) {
 	if _, err := os.Stat(foreign); err != nil {
 		t.Errorf("another network's plugin: %v", err)
 	}
-	if said, err := uninstall(); err != nil || !strings.HasPrefix(said, "nothing to remove") {
-		t.Errorf("again: %s, %v", said, err)
+	if output, err := uninstall(); err != nil || !strings.HasPrefix(output, "nothing to remove") {
+		t.Errorf("again: %s, %v", output, err)
 	}
 }
 
@@ -238,11 +238,11 @@ func remains(c *cluster, n *node) (found []string) {
 	for _, command := range [][]string{
 		{"nft", "list", "tables"}, {"bpftool", "net", "show"}, {"bpftool", "cgroup", "show", n.Cgroup}, {"sysctl", "net.ipv4.ip_local_reserved_ports"}, {"sysctl", "net.ipv4.ip_local_port_range"},
 	} {
-		said, err := n.Place().Output(c.t.Context(), command[0], command[1:]...)
+		output, err := n.Place().Output(c.t.Context(), command[0], command[1:]...)
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		found = append(found, strings.Fields(string(said))...)
+		found = append(found, strings.Fields(string(output))...)
 	}
 	slices.Sort(found)
 	return found

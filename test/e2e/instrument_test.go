@@ -54,7 +54,7 @@ func (r *requests) asksMore(t *testing.T) {
 	sent := func() int {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return len(r.asked)
+		return len(r.sent)
 	}
 	before := sent()
 	eventually(t, func() error {

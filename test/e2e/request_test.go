@@ -39,12 +39,12 @@ type requests struct {
 	ended    sync.WaitGroup
 
 	mu sync.Mutex
-	// asked has the time of each request, by number; zero after its reply.
-	asked    []time.Time
-	answered int
-	slowest  time.Duration
-	late     int
-	errs     []error
+	// sent has the time of each request, by number; zero after its reply.
+	sent    []time.Time
+	replies int
+	slowest time.Duration
+	late    int
+	errs    []error
 }
 
 // startRequests starts a loop and its server, over "udp" or "tcp".
@@ -154,8 +154,8 @@ func (r *requests) ask() {
 	for !r.stopping.Load() {
 		next := time.Now().Add(requestGap)
 		r.mu.Lock()
-		binary.BigEndian.PutUint64(message, uint64(len(r.asked)))
-		r.asked = append(r.asked, time.Now())
+		binary.BigEndian.PutUint64(message, uint64(len(r.sent)))
+		r.sent = append(r.sent, time.Now())
 		r.mu.Unlock()
 		if _, err := r.client.Write(message); err != nil {
 			r.fail(err)
@@ -186,13 +186,13 @@ func (r *requests) listen() {
 func (r *requests) take(number uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if number >= uint64(len(r.asked)) || r.asked[number].IsZero() {
+	if number >= uint64(len(r.sent)) || r.sent[number].IsZero() {
 		r.errs = append(r.errs, fmt.Errorf("reply to request %d, which is not pending", number))
 		return
 	}
-	took := time.Since(r.asked[number])
-	r.asked[number] = time.Time{}
-	r.answered++
+	took := time.Since(r.sent[number])
+	r.sent[number] = time.Time{}
+	r.replies++
 	r.slowest = max(r.slowest, took)
 	if took > answerTime {
 		r.late++
@@ -209,7 +209,7 @@ func (r *requests) fail(err error) {
 func (r *requests) pending() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.asked) - r.answered
+	return len(r.sent) - r.replies
 }
 
 // finish ends the loop, waits for the last replies, and returns an error if requests failed.
@@ -228,7 +228,7 @@ func (r *requests) finishWithin(limit time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if open > 0 || r.late > 0 {
-		r.errs = append(r.errs, fmt.Errorf("%d of %d requests without an answer, %d with a late one", open, len(r.asked), r.late))
+		r.errs = append(r.errs, fmt.Errorf("%d of %d requests without an answer, %d with a late one", open, len(r.sent), r.late))
 	}
 	if len(r.errs) > 0 {
 		const enough = 5
@@ -240,5 +240,5 @@ func (r *requests) finishWithin(limit time.Duration) error {
 func (r *requests) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return fmt.Sprintf("%s: %d requests, all answered, the slowest in %s", r.name, r.answered, r.slowest.Round(10*time.Microsecond))
+	return fmt.Sprintf("%s: %d requests, all with replies, the slowest in %s", r.name, r.replies, r.slowest.Round(10*time.Microsecond))
 }

@@ -261,7 +261,8 @@ func exchangeTCP(client, backend testbed.Place, from, to netip.AddrPort) error {
 	})
 }
 
-// exchangeUDP sends a datagram and one in fragments to a server on backendPort, which sends them back. The zero from is any.
+// exchangeUDP sends a datagram and one in fragments to a server on backendPort, which sends them back. The zero from is
+// any.
 func exchangeUDP(client, backend testbed.Place, from, to netip.AddrPort) error {
 	var server *net.UDPConn
 	err := backend.Do(func() (err error) {

@@ -203,8 +203,8 @@ func TestTunnelRestored(t *testing.T) {
 		{"-6", "route", "flush", "dev", tunnelDevice},
 	} {
 		before := c.tunnelState(n)
-		if said, err := n.Place().Output(t.Context(), "ip", damage...); err != nil {
-			t.Fatalf("%v: %v: %s", damage, err, said)
+		if output, err := n.Place().Output(t.Context(), "ip", damage...); err != nil {
+			t.Fatalf("%v: %v: %s", damage, err, output)
 		}
 		eventually(t, func() error {
 			if after := c.tunnelState(n); after != before {
@@ -230,11 +230,11 @@ func (c *cluster) tunnelState(n *node) string {
 		{"-o", "-d", "link", "show", tunnelDevice}, {"-o", "address", "show", tunnelDevice, "scope", "global"},
 		{"rule"}, {"-6", "rule"}, {"route"}, {"-6", "route", "show", "proto", "190"}, {"route", "show", "table", "190"}, {"-6", "route", "show", "table", "190"},
 	} {
-		said, err := n.Place().Output(c.t.Context(), "ip", what...)
+		output, err := n.Place().Output(c.t.Context(), "ip", what...)
 		if err != nil {
-			said = []byte(err.Error())
+			output = []byte(err.Error())
 		}
-		lines := strings.Split(string(said), "\n")
+		lines := strings.Split(string(output), "\n")
 		for i, line := range lines {
 			if _, after, ok := strings.Cut(line, ": "); ok && strings.Contains(line, tunnelDevice) {
 				lines[i] = strings.TrimSpace(after)
@@ -270,8 +270,8 @@ func TestTunnelPortTaken(t *testing.T) {
 	for _, command := range [][]string{
 		{"link", "add", "flannel.1", "type", "vxlan", "id", "1", "dstport", "4789"}, {"link", "set", "flannel.1", "up"},
 	} {
-		if said, err := n.Place().Output(t.Context(), "ip", command...); err != nil {
-			t.Fatalf("%v: %v: %s", command, err, said)
+		if output, err := n.Place().Output(t.Context(), "ip", command...); err != nil {
+			t.Fatalf("%v: %v: %s", command, err, output)
 		}
 	}
 	for _, n := range c.nodes {

@@ -20,7 +20,8 @@ func (p Programs) Agent() string { return filepath.Join(p.Dir, "beeline-agent") 
 // Command is the path of the command line.
 func (p Programs) Command() string { return filepath.Join(p.Dir, "beeline") }
 
-// Build builds the programs with this version string, in a directory of that name below dir. Flags are more flags of go build.
+// Build builds the programs with this version string, in a directory of that name below dir. Flags are more flags of go
+// build.
 func Build(dir, version string, flags ...string) (Programs, error) {
 	return BuildSources("", dir, version, flags...)
 }

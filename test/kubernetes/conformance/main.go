@@ -1,7 +1,7 @@
-// Command conformance runs Kubernetes' own sig-network tests on the cluster under test: Conformance, NetworkPolicy, dual
-// stack, or more tests of Services. Each listed test must pass, except those in exceptions.txt and those of missing kernel
-// features, each with its reason. An empty run, a test that skips itself and an exception that passes are failures. It
-// prints `go test -json` events; build/gotestsum.sh sums them up.
+// Command conformance runs Kubernetes' own sig-network tests on the cluster under test: Conformance, NetworkPolicy,
+// dual stack, or more tests of Services. Each listed test must pass, except those in exceptions.txt and those of
+// missing kernel features, each with its reason. An empty run, a test that skips itself and an exception that passes
+// are failures. It prints `go test -json` events; build/gotestsum.sh sums them up.
 //
 //	build/gotestsum.sh conformance 'go run ./test/kubernetes/conformance [-tests conformance|netpol|dualstack|services] [-out DIR]'
 package main
@@ -101,8 +101,8 @@ func runTests(ctx context.Context, cluster testcluster.Cluster, chosen selection
 	if err != nil {
 		return nil, err
 	}
-	// ginkgo needs the program's path, which only the cluster's PATH has. Only the first process counts the nodes itself; in the others,
-	// tests that need two nodes would skip themselves.
+	// ginkgo needs the program's path, which only the cluster's PATH has. Only the first process counts the nodes
+	// itself; in the others, tests that need two nodes would skip themselves.
 	command := fmt.Sprintf(`exec ginkgo "$@" "$(command -v e2e.test)" -- --provider=skeleton --num-nodes=%d`, len(nodes))
 	args := []string{"-c", command, "ginkgo", fmt.Sprintf("--procs=%d", processes),
 		"--no-color", "--silence-skips", "--output-dir=" + dir, "--json-report=" + report}

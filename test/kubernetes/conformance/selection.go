@@ -31,8 +31,8 @@ var selections = map[string]selection{
 	"netpol":      {focus: `\[sig-network\] Netpol `, needs: []need{{"SCTP", `\[Feature:SCTPConnectivity\]`, haveSCTP}}},
 	// Only for dual-stack clusters.
 	"dualstack": {focus: `\[sig-network\].*\[Feature:IPv6DualStack\]`, needs: []need{{"SCTP", `\[Feature:SCTPConnectivity\]`, haveSCTP}}},
-	// Left out: tests that need a cloud or SCTP (Feature), stop components of the cluster (Disruptive), need the cluster to themselves
-	// (Serial), or take minutes (Slow).
+	// Left out: tests that need a cloud or SCTP (Feature), stop components of the cluster (Disruptive), need the
+	// cluster to themselves (Serial), or take minutes (Slow).
 	"services": {
 		focus: `\[sig-network\] (Services|Conntrack|Traffic Distribution|Networking Granular Checks: Services) `,
 		skip:  `\[(Conformance|Disruptive|Serial|Slow|Feature:[^]]*)\]`,

@@ -189,8 +189,8 @@ func processes(name string) ([]int, error) {
 	return pids, nil
 }
 
-// servicesCgroup is the leaf of the machine's v2 cgroup with its own processes: a v2 cgroup cannot have both processes and
-// children with controllers.
+// servicesCgroup is the leaf of the machine's v2 cgroup with its own processes: a v2 cgroup cannot have both processes
+// and children with controllers.
 const servicesCgroup = "services"
 
 // commandCgroup returns the v2 cgroup for commands on the machine.

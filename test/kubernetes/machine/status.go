@@ -47,8 +47,8 @@ type State struct {
 	Why   string
 }
 
-// States returns the states of the machine's services in the order of its Spec. It fails with ErrStopped if the machine is
-// not running.
+// States returns the states of the machine's services in the order of its Spec. It fails with ErrStopped if the machine
+// is not running.
 func States(name string) ([]State, error) {
 	s, err := readSpec(name)
 	if err != nil {

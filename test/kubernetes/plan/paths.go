@@ -2,8 +2,8 @@ package plan
 
 import "path/filepath"
 
-// Paths on the machine that runs the cluster. Everything of the cluster outside of the caches is below RunDir and DiskDir,
-// in the cgroups CgroupName, or in network namespaces with NetnsPrefix.
+// Paths on the machine that runs the cluster. Everything of the cluster outside of the caches is below RunDir and
+// DiskDir, in the cgroups CgroupName, or in network namespaces with NetnsPrefix.
 const (
 	// RunDir has configuration and sockets; machines have it at the same path.
 	RunDir = "/run/beeline-kubernetes"

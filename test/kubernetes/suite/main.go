@@ -1,5 +1,6 @@
-// Command suite is `make test-kubernetes`: it starts clusters with Beeline, tests them and removes them. After a failure it keeps their
-// logs. With -kubeconfig it tests an existing cluster instead. It prints `go test -json` events; build/gotestsum.sh sums them up.
+// Command suite is `make test-kubernetes`: it starts clusters with Beeline, tests them and removes them. After a
+// failure it keeps their logs. With -kubeconfig it tests an existing cluster instead. It prints `go test -json` events;
+// build/gotestsum.sh sums them up.
 //
 //	build/gotestsum.sh suite 'go run ./test/kubernetes/suite [-family ipv4|ipv6|dual] [-rounds flat,routed,kube-proxy,nftables] [-logs DIR]'
 package main

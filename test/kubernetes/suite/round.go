@@ -16,7 +16,8 @@ import (
 // note marks the clusters of this suite.
 const note = "make test-kubernetes"
 
-// run starts the cluster, runs all tests, also after a failure, and removes the cluster. Starting and removing count as tests.
+// run starts the cluster, runs all tests, also after a failure, and removes the cluster. Starting and removing count as
+// tests.
 func (r round) run(ctx context.Context, parts testbed.Parts, logs string) (err error) {
 	options := r.options.Defaults()
 	options.Note = note

@@ -87,8 +87,8 @@ func TestNodeCommandKnowsTheNodes(t *testing.T) {
 	}
 }
 
-// TestKilledClusterIsNotUp checks that a killed cluster does not prevent another one, and that a cluster in use does, also
-// with stopped nodes.
+// TestKilledClusterIsNotUp checks that a killed cluster does not prevent another one, and that a cluster in use does,
+// also with stopped nodes.
 func TestKilledClusterIsNotUp(t *testing.T) {
 	options := plan.Options{}.Defaults()
 	for name, c := range map[string]struct {

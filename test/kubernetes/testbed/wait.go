@@ -15,8 +15,8 @@ import (
 // startTimeout is the timeout of each step of a start.
 const startTimeout = 3 * time.Minute
 
-// await waits until the condition holds. It fails after startTimeout, with the condition's last error, or when a component
-// of a machine keeps failing, with the end of its log.
+// await waits until the condition holds. It fails after startTimeout, with the condition's last error, or when a
+// component of a machine keeps failing, with the end of its log.
 func (b *Testbed) await(ctx context.Context, what string, condition func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not after %s", startTimeout))
 	defer cancel()

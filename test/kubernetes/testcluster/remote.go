@@ -171,7 +171,8 @@ func (r *Remote) startPods() (map[string]string, error) {
 	return pods, nil
 }
 
-// nodePods are the pods on the nodes: `probe node` runs commands in the node's file system, network and process namespace.
+// nodePods are the pods on the nodes: `probe node` runs commands in the node's file system, network and process
+// namespace.
 func nodePods(image string) *appsv1.DaemonSet {
 	labels := map[string]string{"name": "node"}
 	propagation, privileged, grace := corev1.MountPropagationHostToContainer, true, int64(1)
