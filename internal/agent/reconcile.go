@@ -314,7 +314,7 @@ func (a *Agent) attachUplink(name string, index int) error {
 		return err
 	}
 	got, err := a.datapath.Accelerate(name, index)
-	if err != nil && got.Place == "" {
+	if err != nil && got.Hook == "" {
 		return err
 	}
 	a.accelerated[name] = acceleration{got, err}

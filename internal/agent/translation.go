@@ -71,10 +71,10 @@ func (a *Agent) accelerationChoice() agentapi.Choice {
 		if !known {
 			continue
 		}
-		if !slices.Contains(chosen, string(at.Place)) {
-			chosen = append(chosen, string(at.Place))
+		if !slices.Contains(chosen, string(at.Hook)) {
+			chosen = append(chosen, string(at.Hook))
 		}
-		reasons = append(reasons, fmt.Sprintf("%s: %s, because %s", u.Name, at.Place, at.Reason))
+		reasons = append(reasons, fmt.Sprintf("%s: %s, because %s", u.Name, at.Hook, at.Reason))
 	}
 	if len(chosen) > 0 {
 		c.Chosen, c.Why = strings.Join(chosen, ", "), strings.Join(reasons, "; ")

@@ -15,8 +15,8 @@ import (
 
 // Accelerated says at which hook of an uplink this node forwards external connections, and why.
 type Accelerated struct {
-	// Place is AccelerationXDP or AccelerationTC.
-	Place config.Acceleration
+	// Hook is AccelerationXDP or AccelerationTC.
+	Hook config.Acceleration
 	// Reason is a clause that follows "because", for the operator.
 	Reason string
 }
@@ -50,7 +50,7 @@ func (t *Attacher) Accelerate(name string, ifindex int) (Accelerated, error) {
 		return Accelerated{}, fmt.Errorf("find device %s: %w", name, err)
 	}
 	want := chooseHook(t.objects.Config.Acceleration, t.objects.Config.Services, kind)
-	if want.Place == config.AccelerationXDP {
+	if want.Hook == config.AccelerationXDP {
 		err := t.attachXDP(Attachment{name, bpf.ProgWireXdp}, ifindex)
 		if err == nil {
 			return want, t.allowXDPTo(ifindex)

@@ -148,8 +148,8 @@ func TestAccelerateElsewhere(t *testing.T) {
 	n := netlab.NewNetwork(t, netlab.Options{Cfg: fixtures.ServicesConfig(config.AccelerationAuto)})
 	n.A.Do(t, func() error {
 		got, err := n.A.D.Accelerate("eth0", n.A.Uplink.Index)
-		if err == nil && got.Place != config.AccelerationTC {
-			err = fmt.Errorf("a veth is accelerated by %s", got.Place)
+		if err == nil && got.Hook != config.AccelerationTC {
+			err = fmt.Errorf("a veth is accelerated by %s", got.Hook)
 		}
 		return err
 	})
@@ -167,7 +167,7 @@ func TestAccelerateElsewhere(t *testing.T) {
 		}
 		defer l.Close()
 		got, err := n.A.D.Accelerate("eth0", n.A.Uplink.Index)
-		if err == nil || got.Place != config.AccelerationTC {
+		if err == nil || got.Hook != config.AccelerationTC {
 			return fmt.Errorf("a device with another XDP program is %+v, %w", got, err)
 		}
 		return nil

@@ -168,7 +168,7 @@ func BenchmarkPolicySockets(b *testing.B) {
 					p.Ingress(b, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery})
 				}
 				if c.prepare != nil {
-					c.prepare(b, newSocketsPolicyRig(p, b, fixtures.PodA, "blpoda", family))
+					c.prepare(b, newPodSockets(p, b, fixtures.PodA, "blpoda", family))
 				}
 				p.Measure(b, c.run, c.verdict)
 			})

@@ -47,7 +47,7 @@ func TestPolicySocketProofOfServer(t *testing.T) {
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		server, client := harness.End{Member: fixtures.PodA, Port: 80}.At(family), harness.End{Member: fixtures.PodA2, Port: 40000}.At(family)
 		back := harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpPSH|fixtures.TcpACK))
-		s := newSocketsPolicyRig(p, t, fixtures.PodA, "blpoda", family)
+		s := newPodSockets(p, t, fixtures.PodA, "blpoda", family)
 		p.Govern(t, fixtures.PodA2, policy.Sets{Egress: harness.RulesHere}, map[policy.Peer]policy.Ports{})
 		p.Forget(t)
 		p.Allows(t, "of a server without a socket", back)
@@ -76,7 +76,7 @@ func TestPolicySocketProofOfIsolatedServer(t *testing.T) {
 		server, client := harness.End{Member: fixtures.PodA, Port: 8080}.At(family), harness.End{Member: fixtures.PodB, Port: 40001}.At(family)
 		from := harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpPSH|fixtures.TcpACK))
 		back := harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpPSH|fixtures.TcpACK))
-		newSocketsPolicyRig(p, t, fixtures.PodA, "blpoda", family).accepted(t, server, client)
+		newPodSockets(p, t, fixtures.PodA, "blpoda", family).accepted(t, server, client)
 
 		p.Govern(t, fixtures.PodA, both, allows(harness.RulesOf2))
 		p.Forget(t)
@@ -134,7 +134,7 @@ func TestPolicySocketProofOfTranslatedServer(t *testing.T) {
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, map[policy.Peer]policy.Ports{})
 		p.Forget(t)
 		p.Allows(t, "to a pod without a socket", from)
-		newSocketsPolicyRig(p, t, fixtures.PodA, "blpoda", family).accepted(t, server, client)
+		newPodSockets(p, t, fixtures.PodA, "blpoda", family).accepted(t, server, client)
 		p.Forget(t)
 		p.Denies(t, "to a server that may not be reached", from, harness.NoIngress)
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, harness.InSet(harness.Rules, allowed))

@@ -32,8 +32,8 @@ type sockets struct {
 // namespaceIDs counts the IDs of pods' namespaces: a used one is free only some time after its namespace is deleted.
 var namespaceIDs atomic.Int32
 
-// newSocketsPolicyRig gives a pod a namespace with its addresses, which the datapath finds by its ID.
-func newSocketsPolicyRig(p *harness.Policy, t testing.TB, pod fixtures.Member, device string, family int) sockets {
+// newPodSockets gives a pod a namespace with its addresses, which the datapath finds by its ID.
+func newPodSockets(p *harness.Policy, t testing.TB, pod fixtures.Member, device string, family int) sockets {
 	t.Helper()
 	id := 1000 + int(namespaceIDs.Add(1)) // above those that the kernel allocates
 	s := sockets{netlab.NewNetns(t), family}
@@ -209,7 +209,7 @@ func TestPolicySocketProof(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		pod, peer := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodB, Port: 80}.At(family)
-		s := newSocketsPolicyRig(p, t, fixtures.PodA, "blpoda", family)
+		s := newPodSockets(p, t, fixtures.PodA, "blpoda", family)
 		from := harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), peer, pod, fixtures.TcpPSH|fixtures.TcpACK))
 		ack := harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), peer, pod, fixtures.TcpSYN|fixtures.TcpACK))
 		syn := harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), peer, pod, fixtures.TcpSYN))
@@ -279,7 +279,7 @@ func TestPolicySocketProofWithinNode(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		server, client := harness.End{Member: fixtures.PodA, Port: 80}.At(family), harness.End{Member: fixtures.PodA2, Port: 40000}.At(family)
-		s := newSocketsPolicyRig(p, t, fixtures.PodA2, "blpoda2", family)
+		s := newPodSockets(p, t, fixtures.PodA2, "blpoda2", family)
 		back := harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpPSH|fixtures.TcpACK))
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdA2: harness.PortsTCP80}))
 		p.Forget(t)
@@ -303,7 +303,7 @@ func TestPolicySocketProofOfErrors(t *testing.T) {
 			kind, code = 2, 0
 		}
 		pod, peer := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodB, Port: 80}.At(family)
-		s := newSocketsPolicyRig(p, t, fixtures.PodA, "blpoda", family)
+		s := newPodSockets(p, t, fixtures.PodA, "blpoda", family)
 		sent := harness.SegmentOf(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), pod, peer, fixtures.TcpACK)
 		about := harness.WireBrings(fixtures.Quoting(fixtures.FromWire(), hop.Addr(family), pod.Addr(), kind, code, 1400, sent, 500))
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
@@ -328,7 +328,7 @@ func TestPolicySocketProofOfDatagrams(t *testing.T) {
 			kind, code = 1, 4
 		}
 		pod, peer := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodB, Port: 53}.At(family)
-		s := newSocketsPolicyRig(p, t, fixtures.PodA, "blpoda", family)
+		s := newPodSockets(p, t, fixtures.PodA, "blpoda", family)
 		from := harness.WireBrings(harness.Datagram(fixtures.FromWire(), peer, pod))
 		about := harness.WireBrings(fixtures.Quoting(fixtures.FromWire(), peer.Addr(), pod.Addr(), kind, code, 0, harness.Datagram(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), pod, peer), 500))
 		p.Ingress(t, map[policy.Identity]policy.Ports{})

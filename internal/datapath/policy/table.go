@@ -1,4 +1,5 @@
-// Package policy keeps the tables that NetworkPolicies are compiled into (package internal/policy): pods, identities, CIDRs, sets and ports.
+// Package policy keeps the tables that NetworkPolicies are compiled into by internal/policy: pods, identities, CIDRs, sets
+// and ports.
 package policy
 
 import (

@@ -130,8 +130,8 @@ func (n *Network) Accelerate(tb testing.TB, node *Node) {
 	})
 	node.Do(tb, func() error {
 		got, err := node.D.Accelerate("eth0", node.Uplink.Index)
-		if err == nil && got.Place != config.AccelerationXDP {
-			err = fmt.Errorf("the uplink is accelerated by %s, since %s", got.Place, got.Reason)
+		if err == nil && got.Hook != config.AccelerationXDP {
+			err = fmt.Errorf("the uplink is accelerated by %s, since %s", got.Hook, got.Reason)
 		}
 		return err
 	})
