@@ -22,7 +22,7 @@ func newUninstallCommand(e cli.Env) *cobra.Command {
 
 The CNI configuration goes first. Then follow the plugins, the BPF programs on devices and
 sockets, maps, routes, the tunnel device, the reserved port range and the state directory.
-Stop the agent before. It is no error if some of it is missing already.
+Stop the agent first. It is no error if parts are missing already.
 
 Kernel settings that the agent changed keep their values until the node reboots, because
 other software may rely on them: forwarding (net.ipv4.ip_forward,

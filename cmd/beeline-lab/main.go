@@ -25,5 +25,10 @@ another CNI plugin. A lab needs root; "beeline-lab down" removes it.
 
 "beeline-lab bench" compares networks in labs that it makes and removes, or measures the
 network of a live cluster.`
+	root.Example = `  beeline-lab up                                   two nodes with Beeline
+  beeline-lab add-pod n1 client
+  beeline-lab add-pod n2 server
+  beeline-lab exec client -- ping -c 3 server
+  beeline-lab down`
 	return root
 }

@@ -15,7 +15,7 @@ func newReportCommand(e cli.Env) *cobra.Command {
 	var html, table, markdown, summary bool
 	c := &cobra.Command{
 		Use:   "report DIR [DIR]",
-		Short: "Show the results of a bench again, or compare two",
+		Short: "Print the results of a bench, or compare two",
 		Long: `Print DIR/results.json as tables and write DIR/report.html.
 
 With two directories, compare the second with the first, figure by figure. The comparison goes to the terminal, or
