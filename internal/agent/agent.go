@@ -1,5 +1,5 @@
-// Package agent runs the network of one node: it turns the cluster's objects and this node's pods into a
-// desired state and makes the kernel hold it. The kernel goes on without it.
+// Package agent runs the network of one node: it computes the desired state from the cluster's objects and
+// this node's pods, and applies it to the kernel. The kernel forwards without the agent.
 package agent
 
 import (

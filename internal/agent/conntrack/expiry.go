@@ -145,15 +145,15 @@ func (x *Expiry) forgetBackends(gone, udp []netip.AddrPort) {
 	x.expired.Add(uint64(forgotten))
 	if err != nil {
 		x.failures.Add(1)
-		x.log.Error("remove NAT entries of backends that are gone", "error", err)
+		x.log.Error("remove NAT entries of removed backends", "error", err)
 	}
 	destroyed := 0
 	if len(udp) > 0 {
 		destroyed, err = x.kernel.DestroySockets(udp)
 		x.destroyed.Add(uint64(destroyed))
 		if err != nil {
-			x.log.Error("destroy sockets that are connected to backends that are gone", "error", err)
+			x.log.Error("destroy sockets of removed backends", "error", err)
 		}
 	}
-	x.log.Debug("backends are gone", "backends", len(gone), "connections", forgotten, "sockets", destroyed)
+	x.log.Debug("backends removed", "backends", len(gone), "connections", forgotten, "sockets", destroyed)
 }

@@ -18,8 +18,8 @@ type leftPods struct {
 }
 
 // FindLeft searches each range once for addresses that have entries but no pod: an earlier agent may have been killed
-// before it removed the entries of a deleted pod. others are addresses in the ranges that are not Beeline's, present
-// those of pods.
+// before it removed the entries of a deleted pod. others are addresses in the ranges that are not Beeline's,
+// present those of existing pods.
 func (x *Expiry) FindLeft(ranges []netip.Prefix, others, present []netip.Addr) error {
 	l := &x.left
 	if !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return !slices.Contains(l.looked, p) }) {
@@ -32,7 +32,7 @@ func (x *Expiry) FindLeft(ranges []netip.Prefix, others, present []netip.Addr) e
 	l.looked = slices.Clone(ranges)
 	found = slices.DeleteFunc(found, func(addr netip.Addr) bool { return slices.Contains(others, addr) || slices.Contains(present, addr) })
 	if len(found) > 0 {
-		x.log.Info("entries of pods that are gone", "addresses", found)
+		x.log.Info("removing entries of deleted pods", "addresses", found)
 		x.PodGone(found)
 	}
 	return nil
@@ -71,7 +71,7 @@ func (x *Expiry) purge() error {
 	removed, err := x.kernel.ForgetPods(gone)
 	x.expired.Add(uint64(removed))
 	if err != nil {
-		return fmt.Errorf("remove entries of pods that are gone: %w", err)
+		return fmt.Errorf("remove entries of deleted pods: %w", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,7 +34,7 @@ func TestHealthCheckNodePort(t *testing.T) {
 	defer h.close()
 	web := cluster.Key{Namespace: "default", Name: "web"}
 	port := freePort(t)
-	// Real addresses cannot be used here; a loopback address stands for one, except 127.0.0.1, which is never served.
+	// Only loopback addresses are available here, and sync never serves those: start bypasses it.
 	start := func(endpoints int) []string {
 		key := healthKey{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), port), web}
 		if h.servers[key] == nil {

@@ -114,7 +114,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 			continue
 		}
 		if failed > 0 {
-			// The object may have the condition although the request failed, or may be deleted.
+			// The failure is over: the object has the condition without a successful response, or is deleted.
 			r.source.clear(requestPatch)
 			failed = 0
 		}
