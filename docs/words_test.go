@@ -44,7 +44,6 @@ var retired = []struct {
 // the cached image recipes of the testbed have /etc/passwd, with the user nobody.
 var (
 	checkedWords = regexp.MustCompile(`\.(md|go|c|h|ya?ml|sh|tpl)$|(^|/)(Makefile|Dockerfile)$`)
-	wordsPending = regexp.MustCompile(`^(cmd|internal|lab|test|build|deploy)/`) // TODO
 	wordsApart   = regexp.MustCompile(`^bpf/headers/|_bpfel\.go$|/testdata/|^LICENSES/|^docs/reference/|^docs/(glossary\.md|words_test\.go)$|^test/kubernetes/images/extra\.go$`)
 )
 
@@ -57,7 +56,7 @@ func TestWords(t *testing.T) {
 	anyRetired := regexp.MustCompile(strings.Join(all, "|")) // one pass over a file that has none
 	read := 0
 	for _, name := range tracked(t) {
-		if !checkedWords.MatchString(name) || wordsPending.MatchString(name) || wordsApart.MatchString(name) {
+		if !checkedWords.MatchString(name) || wordsApart.MatchString(name) {
 			continue
 		}
 		text, err := os.ReadFile(path.Join("..", name))
@@ -78,7 +77,7 @@ func TestWords(t *testing.T) {
 			}
 		}
 	}
-	if read < 50 {
+	if read < 500 {
 		t.Errorf("only %d files were read: the pattern is wrong", read)
 	}
 }
