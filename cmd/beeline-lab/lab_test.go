@@ -32,7 +32,7 @@ func TestLabFromUpToDown(t *testing.T) {
 		// want is a part of the output: of stdout for code 0, else of stderr.
 		want string
 	}{
-		{[]string{"exec", lab, "n1", "true"}, 1, "beeline-lab up --name t-cli makes it"},
+		{[]string{"exec", lab, "n1", "true"}, 1, "beeline-lab up --name t-cli creates it"},
 		{[]string{"up", lab, "--network", "nothing"}, 1, "there are: node, node+netfilter, beeline"},
 		{[]string{"up", lab, "--network", "node", "--mtu", "10"}, 1, "MTU 10"},
 		{[]string{"up", lab, "--network", "node", "--nodes", "0"}, 1, "nodes 0: want 1"},

@@ -283,7 +283,7 @@ func TestSocketsNeedCgroup2(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := d.AttachSockets(); err == nil || !strings.Contains(err.Error(), "no cgroup of version 2") {
+	if err := d.AttachSockets(); err == nil || !strings.Contains(err.Error(), "is not on a cgroup2 file system") {
 		t.Errorf("error is %v", err)
 	}
 }
