@@ -10,3 +10,4 @@ package bpf
 //go:generate go tool -modfile=../../../build/tools/go.mod bpf2go -cc $BPF_CLANG -strip $BPF_STRIP -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -nostdinc -isystem ../../../bpf/headers -I ../../../bpf" -target bpfel -no-global-types Destroy ../../../bpf/destroy.c
 
 // bpf2go prefixes all names with Bpf; the package's name already says that.
+//go:generate sed -i -E "s/LoadBpf/Load/g; s/_BpfBytes/_Bytes/g; s/\\bBpf([A-Z])/\\1/g" bpf_bpfel.go
