@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agent/conntrack"
+	"github.com/beeline-cni/beeline/internal/agent/endpoint"
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
 	"github.com/beeline-cni/beeline/internal/agent/httpserve"
@@ -66,7 +66,6 @@ type Agent struct {
 	// reporter is nil without an API server.
 	reporter status.Reporter
 	reports  *status.Reports
-	store    store
 	metrics  *metrics
 	started  time.Time
 
@@ -101,12 +100,10 @@ type Agent struct {
 	// snapshot is nil until the source has delivered one.
 	snapshot *cluster.Snapshot
 	pool     *ipam.Pool
-	// endpoints by the name of their host device, which is derived from the CNI attachment.
-	endpoints map[string]agentapi.Endpoint
-	// attached are the devices with this agent's programs, by name, with their index.
+	// endpoints share mu.
+	endpoints *endpoint.Endpoints
+	// attached are the uplinks and the tunnel device with this agent's programs, by name, with their index.
 	attached map[string]int
-	// forgotten are endpoints whose pod seems to be gone without a DEL.
-	forgotten forgotten
 	// accelerated is where each uplink forwards.
 	accelerated map[string]acceleration
 	// socketsAttached says that the programs of sockets are attached, or not wanted.
@@ -212,10 +209,6 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err := kernel.Required(); err != nil {
 		return nil, err
 	}
-	store, err := openStore(config.StateDir)
-	if err != nil {
-		return nil, err
-	}
 	pool, err := ipam.NewPool(nil)
 	if err != nil {
 		return nil, fmt.Errorf("make address pool: %w", err)
@@ -255,13 +248,11 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		log:             log,
 		source:          source,
 		reporter:        reporter,
-		store:           store,
 		started:         time.Now(),
 		datapath:        dp,
 		paths:           paths,
 		features:        status.ProbeFeatures(dp.HaveTCX()),
 		pool:            pool,
-		endpoints:       map[string]agentapi.Endpoint{},
 		attached:        map[string]int{},
 		accelerated:     map[string]acceleration{},
 		failure:         errNotReady,
@@ -275,7 +266,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	a.expiry = conntrack.New(conntrack.Kernel{
 		Now: table.Monotonic, ExpireNAT: dp.NAT.Expire, ExpireConntrack: a.flows.Expire,
 		ForgetBackends: dp.NAT.ForgetBackends,
-		DestroySockets: func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) },
+		DestroySockets: func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.endpoints.Namespaces(), udp) },
 		ForgetPods:     dp.ForgetPods, Remembered: dp.Remembered,
 	}, a.beats.Add("the loop of conntrack"), log)
 	a.updateReadiness()
@@ -284,7 +275,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		return nil, errors.Join(err, dp.Close())
 	}
 	a.metrics = newMetrics(a)
-	if err := a.adoptEndpoints(); err != nil {
+	if a.endpoints, err = endpoint.New(a.endpointOptions(), endpoint.Node{NotReady: errNotReady}); err != nil {
 		return nil, errors.Join(err, dp.Close())
 	}
 	return a, nil
@@ -328,8 +319,7 @@ func (a *Agent) run(ctx context.Context, snapshots *handover, changes <-chan mon
 			kernel,
 			{Every: leaseRenewal, Do: func(time.Time) { a.renewLease() }},
 			{Every: resyncInterval, Do: func(time.Time) {
-				a.forgetDetached()
-				a.dropForgotten()
+				a.forgetVanished()
 				reconcile()
 			}},
 		},
@@ -348,7 +338,7 @@ func (a *Agent) run(ctx context.Context, snapshots *handover, changes <-chan mon
 		a.applied(s)
 	})
 	go forward(ctx, events, changes, func(c monitor.Change) {
-		if c.Node || len(c.GoneHostEnds) > 0 && a.misses(c.GoneHostEnds) {
+		if c.Node || len(c.GoneHostEnds) > 0 && a.endpoints.Misses(c.GoneHostEnds) {
 			later()
 		} else {
 			kernel.Within(min(max(podsCoalesceTime, podsCoalesceShare*took), podsCoalesceMax))
@@ -375,18 +365,6 @@ func forward[T any](ctx context.Context, events chan<- func(), from <-chan T, do
 			}
 		}
 	}
-}
-
-// misses reports whether one of these devices is that of a pod without a DEL.
-func (a *Agent) misses(gone []int) bool {
-	a.mu.Lock() // waits for a DEL in progress
-	defer a.mu.Unlock()
-	for _, e := range a.endpoints {
-		if slices.Contains(gone, e.HostIfIndex) {
-			return true
-		}
-	}
-	return false
 }
 
 // renewLease renews the lease on the link-layer addresses in the routes, unless the last reconciliation failed to

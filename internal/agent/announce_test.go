@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/beeline-cni/beeline/internal/agent/endpoint"
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
@@ -48,6 +49,14 @@ func (h *heard) ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, mes
 func (h *heard) PodEvent(namespace, name, uid, reason, message string) {
 	h.said = append(h.said, "pod "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
 }
+
+// noTable accepts all policies.
+type noTable struct{}
+
+func (noTable) Sync(*policy.Tables) (int, error) { return 1, nil }
+func (noTable) Close([]netip.Addr) error         { return nil }
+func (noTable) Release([]netip.Addr) error       { return nil }
+func (noTable) Knows([]netip.Addr) bool          { return false }
 
 // Only relevant changes cause a reconciliation.
 func TestTake(t *testing.T) {
@@ -96,7 +105,7 @@ func TestPolicyThatIsNotUnderstoodHasAnEvent(t *testing.T) {
 	}
 	h := &heard{}
 	a, now := status.Announcer{Reporter: h}, time.Now()
-	agent := &Agent{policies: p, source: silent{}, snapshot: s}
+	agent := &Agent{policies: p, source: silent{}, snapshot: s, endpoints: &endpoint.Endpoints{}}
 	for range 3 {
 		a.Report(agent.outlook(), now)
 		now = now.Add(status.AnnounceAfter)

@@ -4,11 +4,13 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
-// forgetDetached checks that the programs of this agent are still attached; the kernel does not notify of it. Devices
-// without one are attached again by the next reconciliation.
-func (a *Agent) forgetDetached() {
+// forgetVanished checks what the kernel and the runtime do not notify of: that the programs of this agent are still
+// attached, and that pods still exist. Devices without a program get it from the next reconciliation.
+func (a *Agent) forgetVanished() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.endpoints.DropForgotten(a.source, a.snapshot)
+	a.endpoints.ForgetDetached()
 	for name, index := range a.attached {
 		if err := a.checkAttached(name, index); err != nil {
 			a.log.Warn("programs are gone and are attached again", "device", name, "reason", err)
@@ -25,9 +27,6 @@ func (a *Agent) forgetDetached() {
 }
 
 func (a *Agent) checkAttached(name string, index int) error {
-	if _, isPod := a.endpoints[name]; isPod {
-		return a.datapath.CheckPod(name, index)
-	}
 	if name == vxlan.Name {
 		return a.datapath.CheckTunnel(name, index)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/beeline-cni/beeline/internal/agent/endpoint"
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -44,15 +45,15 @@ func TestClusterWideFaultsAreReportedOnce(t *testing.T) {
 				{Pod: true, Object: cluster.Key{Namespace: "shop", Name: "pod"}, Text: "Pod shop/pod: hostPort 80/TCP does not answer"},
 			}}
 		}
-		a := &Agent{source: everywhere{ready: ready}, servicesStatus: services, config: Config{NodeConfig: NodeConfig{NodeName: name}}, endpoints: map[string]agentapi.Endpoint{
-			"pod": {Pod: agentapi.PodRef{Namespace: "shop", Name: "pod", UID: "u3"}, PortMappings: []agentapi.PortMapping{{HostPort: 80}}},
-		}}
+		a := &Agent{source: everywhere{ready: ready}, servicesStatus: services, config: Config{NodeConfig: NodeConfig{NodeName: name}}, endpoints: &endpoint.Endpoints{}}
 		a.vetting.problems = []cluster.ObjectProblem{{Kind: cluster.KindNode, Key: cluster.Key{Name: "evil"}, UID: "evil", Text: "Node evil: address 8.8.8.8"}}
+		p := a.problemSources()
+		p.ports[cluster.Key{Namespace: "shop", Name: "pod"}] = agentapi.PodRef{Namespace: "shop", Name: "pod", UID: "u3"}
 		h := &heard{}
 		announcer, now := status.Announcer{Reporter: h}, time.Now()
-		announcer.Report(a.outlook(), now)
+		announcer.Report(p.outlook(), now)
 		h.said = nil
-		announcer.Report(a.outlook(), now.Add(status.AnnounceAfter))
+		announcer.Report(p.outlook(), now.Add(status.AnnounceAfter))
 		for _, line := range h.said {
 			said[line]++
 		}

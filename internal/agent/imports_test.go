@@ -11,7 +11,8 @@ func TestImportsGoDown(t *testing.T) {
 	testenv.ImportsGoDown(t, "github.com/beeline-cni/beeline/internal/agent", []string{
 		"value", "problem", "httpserve", "loop",
 		"failclosed", "conntrack", "flow", "lb", "node", "policy",
+		"endpoint",
 		"status",
-		".", // wires them, and has the endpoints
+		".", // wires them
 	})
 }

@@ -58,8 +58,10 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesAtOnce})
 }
 
-func (m *metrics) requested(request string, took time.Duration, err error) {
-	m.requests.WithLabelValues(request, result(err)).Observe(took.Seconds())
+// request begins a request; the returned function ends it with its error.
+func (m *metrics) request(name string, err *error) func() {
+	begin := time.Now()
+	return func() { m.requests.WithLabelValues(name, result(*err)).Observe(time.Since(begin).Seconds()) }
 }
 
 func (m *metrics) reconciled(took time.Duration, err error) {

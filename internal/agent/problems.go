@@ -28,14 +28,9 @@ type problemSources struct {
 
 // problemSources needs the agent's lock.
 func (a *Agent) problemSources() problemSources {
-	p := problemSources{agent: a, failure: a.unready(), node: a.current.Problems, pods: a.current.Pods, ports: map[cluster.Key]agentapi.PodRef{}}
+	p := problemSources{agent: a, failure: a.unready(), node: a.current.Problems, pods: a.current.Pods, ports: a.endpoints.HostPortPods()}
 	if a.servicesStatus != nil {
 		p.services = a.servicesStatus()
-	}
-	for _, e := range a.endpoints {
-		if len(e.PortMappings) > 0 {
-			p.ports[lb.PodKey(e)] = e.Pod
-		}
 	}
 	if a.paths.noCgroup != nil {
 		p.devices = append(p.devices, a.paths.noCgroup.Error())

@@ -4,15 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	"github.com/beeline-cni/beeline/internal/agent/endpoint"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
 	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/device/route"
@@ -35,9 +35,10 @@ func (a *Agent) reconcile() {
 	case err != nil && (a.failure == nil || a.failure.Error() != err.Error()):
 		a.log.Error("reconcile", "error", err)
 	case err == nil && a.failure != nil:
-		a.log.Info("node is ready", "uplink", a.uplink.Name, "mtu", a.current.MTU, "endpoints", len(a.endpoints), "nodes", len(a.current.Nodes))
+		a.log.Info("node is ready", "uplink", a.uplink.Name, "mtu", a.current.MTU, "endpoints", a.endpoints.Count(), "nodes", len(a.current.Nodes))
 	}
 	a.failure = err
+	a.endpoints.Update(endpoint.Node{NotReady: err, MTU: a.current.MTU, Own: a.own, Uplink: a.uplink})
 	a.updateReadiness()
 	a.reports.Update()
 }
@@ -57,7 +58,7 @@ func (a *Agent) reconcileLocked() (whole bool, err error) {
 		if whole && err == nil {
 			return true, nil
 		}
-		gone, dropErr := a.dropGoneEndpoints()
+		gone, dropErr := a.endpoints.DropGone()
 		if gone == 0 {
 			return false, errors.Join(err, dropErr)
 		}
@@ -68,7 +69,7 @@ func (a *Agent) reconcileLocked() (whole bool, err error) {
 // problem.
 func (a *Agent) reconcileOnce() (whole bool, err error) {
 	a.known = nil
-	if _, err := a.dropGoneEndpoints(); err != nil {
+	if _, err := a.endpoints.DropGone(); err != nil {
 		return false, err
 	}
 	if a.snapshot == nil {
@@ -97,7 +98,7 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 		a.current.Problem("cannot find foreign addresses on this node: %v; a pod may get one of them", err)
 	} else {
 		a.pool.Avoid(avoid)
-		if err := a.expiry.FindLeft(want.PodCIDRs, avoid, a.podAddresses()); err != nil {
+		if err := a.expiry.FindLeft(want.PodCIDRs, avoid, a.endpoints.Addresses()); err != nil {
 			a.current.Problem("cannot find entries left by an earlier agent: %v; each new pod's addresses are checked instead, and ADD fails where that fails", err)
 			looked = false // and is again with the next reconciliation
 		}
@@ -153,9 +154,7 @@ func (a *Agent) facts() (node.Facts, error) {
 	case !errors.Is(err, netdev.ErrNoUplink):
 		return f, err
 	}
-	for _, e := range a.endpoints {
-		f.Endpoints = append(f.Endpoints, e)
-	}
+	f.Endpoints = slices.Collect(a.endpoints.All())
 	if f.Uplink != nil {
 		if f.Uplinks, f.NoUplinks, err = netdev.FindMoreUplinks(uplink, value.List(a.config.Uplink), f.Routes); err != nil {
 			return f, err
@@ -210,12 +209,10 @@ func (a *Agent) apply(want node.Desired, routes route.Table) (whole bool, wait e
 	step("routing rules", "pods on the kernel stack may not reach nodes behind tunnels", a.applyTunnelRules(want))
 	step("routing rules of closed pods", "the old rules remain", a.failClosed.Reconcile(a.policies != nil))
 	step("tunnel device", "it is unused and remains", a.removeTunnel(want))
-	for name, e := range a.endpoints {
-		if err := a.followMTU(name, e, want.MTU); err != nil {
-			// It concerns this pod only (a program of its own may reject the MTU), and is no reason to reject others.
-			a.current.PodProblem(e.Pod, "pod %s has MTU %d instead of %d: %v", e.PodName(), e.MTU, want.MTU, err)
-		}
-	}
+	a.endpoints.FollowMTU(want.MTU, func(e agentapi.Endpoint, err error) {
+		// It concerns this pod only (a program of its own may reject the MTU), and is no reason to reject others.
+		a.current.PodProblem(e.Pod, "pod %s has MTU %d instead of %d: %v", e.PodName(), e.MTU, want.MTU, err)
+	})
 	for _, u := range a.uplinks {
 		changed, err := sysctl.EnableForwarding(u.Name, true, true)
 		a.logSettings(changed)
@@ -243,9 +240,9 @@ func (a *Agent) logSettings(changed []sysctl.Change) {
 }
 
 // attach attaches the current programs to every device that needs them and detaches them from the others. It does so
-// once for each device, until forgetDetached finds them detached.
+// once for each device, until forgetVanished finds them detached.
 func (a *Agent) attach(want node.Desired) error {
-	var errs []error
+	errs := []error{a.endpoints.Attach()}
 	wanted := map[string]bool{}
 	attach := func(name string, index int, put func(name string, index int) error) {
 		wanted[name] = true
@@ -258,7 +255,6 @@ func (a *Agent) attach(want node.Desired) error {
 		}
 		a.attached[name] = index
 	}
-	a.attachPods(attach)
 	if a.datapath.SetStackSends(a.stackSends()) {
 		for _, u := range a.uplinks {
 			delete(a.attached, u.Name)
@@ -270,8 +266,8 @@ func (a *Agent) attach(want node.Desired) error {
 	if want.Tunnel.Index != 0 {
 		attach(vxlan.Name, want.Tunnel.Index, a.datapath.AttachTunnel)
 	}
-	if len(errs) > 0 {
-		return errors.Join(errs...) // nothing is detached before everything is attached
+	if err := errors.Join(errs...); err != nil {
+		return err // nothing is detached before everything is attached
 	}
 	present, err := a.datapath.Attachments()
 	if err != nil {
@@ -280,7 +276,7 @@ func (a *Agent) attach(want node.Desired) error {
 	for _, p := range present {
 		// The programs stay on the tunnel device as long as it exists: without them it would accept packets of
 		// anyone. removeTunnel detaches them.
-		if !wanted[p.Device] && p.Device != vxlan.Name {
+		if !wanted[p.Device] && !a.endpoints.Has(p.Device) && p.Device != vxlan.Name {
 			errs = append(errs, a.datapath.Detach(p.Device))
 			delete(a.attached, p.Device)
 		}
@@ -289,23 +285,6 @@ func (a *Agent) attach(want node.Desired) error {
 		return err
 	}
 	return a.datapath.Commit()
-}
-
-// attachPods does so for pods' devices, each by a call of attach. A pass of policies isolates a pod that lacks a
-// program which its policies need.
-func (a *Agent) attachPods(attach func(name string, index int, put func(name string, index int) error)) {
-	incomplete := false
-	for name, e := range a.endpoints {
-		attach(name, e.HostIfIndex, func(string, int) error {
-			lacks, err := a.failClosed.Adopt(failClosedPod(e))
-			incomplete = incomplete || lacks
-			return err
-		})
-	}
-	a.failClosed.AdoptionDone()
-	if incomplete && a.policies != nil {
-		_ = a.policies.Pass() // errors are in the outcome
-	}
 }
 
 // attachUplink attaches the programs to an external device; if its driver cannot forward, at tc.
@@ -319,22 +298,4 @@ func (a *Agent) attachUplink(name string, index int) error {
 	}
 	a.accelerated[name] = acceleration{got, err}
 	return nil
-}
-
-// followMTU sets the MTU of an existing pod to that of the uplink.
-func (a *Agent) followMTU(name string, e agentapi.Endpoint, mtu int) error {
-	if mtu == 0 || e.MTU == mtu {
-		return nil
-	}
-	if err := device.Pods.SetMTU(e.HostIfIndex, e.Netns, mtu); err != nil {
-		return err
-	}
-	a.log.Info("pod has a new MTU", "pod", e.PodName(), "old", e.MTU, "new", mtu)
-	e.MTU = mtu
-	a.endpoints[name] = e
-	return a.store.save(e)
-}
-
-func failClosedPod(e agentapi.Endpoint) failclosed.Pod {
-	return failclosed.Pod{Device: e.HostDevice, Index: e.HostIfIndex, Addresses: e.Addresses}
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"maps"
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/node"
@@ -20,7 +19,7 @@ func (a *Agent) reconcileNodes() (done bool) {
 	}
 	now := *a.known
 	now.Snapshot, now.Claims = node.OwnFirst(&cluster.Snapshot{Nodes: a.snapshot.Nodes}, a.config.NodeName, now.Local)
-	now.Endpoints = slices.Collect(maps.Values(a.endpoints))
+	now.Endpoints = slices.Collect(a.endpoints.All())
 	step, ok := a.known.StepTo(now, a.current)
 	if !ok {
 		return false

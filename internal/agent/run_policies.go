@@ -3,14 +3,11 @@ package agent
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/policy"
 )
 
 // errPoliciesMissing keeps the programs of an earlier agent attached.
@@ -56,23 +53,11 @@ func (a *Agent) applyPolicies(want node.Desired) {
 	if a.policies == nil {
 		return
 	}
-	a.policies.UpdatePods(a.policyPods())
+	a.policies.UpdatePods(a.endpoints.PolicyPods())
 	a.policies.UpdateNode(want.Services.HostPortAddresses)
 	if !a.policies.Filled() {
 		_ = a.policies.Pass() // Problems has the failure
 	}
-}
-
-func (a *Agent) policyPods() []policy.LocalPod {
-	return agentpolicy.LocalPods(slices.Collect(maps.Values(a.endpoints))...)
-}
-
-// closeUntilKnown makes a new pod default-deny, if policies may concern it: see AddPod.
-func (a *Agent) closeUntilKnown(e agentapi.Endpoint) (number uint64, err error) {
-	if a.policies == nil {
-		return 0, nil
-	}
-	return a.policies.AddPod(a.policyPods(), agentpolicy.LocalPod(e).Pod.Namespace, e.Addresses)
 }
 
 // policyStatus needs the agent's lock.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
@@ -14,7 +13,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/device/localport"
 	"github.com/beeline-cni/beeline/internal/device/sock"
-	"github.com/beeline-cni/beeline/internal/service"
 )
 
 // datapath is the configuration of the datapath.
@@ -86,35 +84,11 @@ func (a *Agent) applyServices(want node.Desired) {
 	if a.services == nil {
 		return
 	}
-	a.services.UpdateHostPorts(a.hostPorts())
+	a.services.UpdateHostPorts(a.endpoints.HostPorts())
 	a.services.UpdateNode(want.Services)
 	if !a.services.Status().Synced {
 		_ = a.services.Pass() // errors are in the outcome
 	}
-}
-
-// checkPorts rejects a pod that requests a port of this node which another pod or the agent itself has.
-func (a *Agent) checkPorts(req agentapi.AddRequest) error {
-	for _, wants := range req.PortMappings {
-		if flag := a.config.flagOfPort(wants.Protocol, int(wants.HostPort)); flag != "" {
-			return agentapi.Errorf(agentapi.CodePortTaken, "port %d/%s of node %s belongs to the network of the node itself (%s)", wants.HostPort, wants.Protocol, a.config.NodeName, flag)
-		}
-	}
-	if a.services == nil {
-		return nil
-	}
-	return lb.CheckPorts(a.config.NodeName, maps.Values(a.endpoints), req)
-}
-
-func (a *Agent) hostPorts() []service.HostPort { return lb.HostPorts(maps.Values(a.endpoints)) }
-
-// openPorts writes the ports of a new pod to the datapath.
-func (a *Agent) openPorts(e agentapi.Endpoint) error {
-	a.mu.Lock()
-	all := a.hostPorts()
-	a.services.UpdateHostPorts(all) // under the lock, so that no older list follows
-	a.mu.Unlock()
-	return a.services.OpenPorts(e)
 }
 
 // attachPrograms attaches programs to devices and sockets. If an earlier agent has left programs that translate

@@ -7,7 +7,7 @@ import (
 // stackSends reports whether the kernel stack sends packets that an uplink must translate: for pods that go through
 // it, and as a backend of Services.
 func (a *Agent) stackSends() bool {
-	for _, e := range a.endpoints {
+	for e := range a.endpoints.All() {
 		if e.ThroughStack != "" {
 			return true
 		}

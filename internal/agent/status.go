@@ -59,7 +59,7 @@ func (a *Agent) lockedStatus() (*agentapi.Status, problemSources) {
 		Cluster:   a.cluster(),
 		Features:  a.features,
 		Nodes:     slices.Clone(a.current.Nodes), // takeNodes changes it
-		Endpoints: len(a.endpoints),
+		Endpoints: a.endpoints.Count(),
 		Policy:    a.policyStatus(),
 	}
 	for _, u := range a.uplinks {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/beeline-cni/beeline/internal/agent/endpoint"
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
@@ -113,7 +114,7 @@ func attachedPods(stateDir string) (map[string]string, error) {
 		}
 	}
 	// Unreadable state does not keep the removal.
-	known, _ := store{filepath.Join(stateDir, "endpoints")}.load()
+	known, _ := endpoint.Stored(stateDir)
 	for _, e := range known {
 		if _, there := pods[e.HostDevice]; there {
 			pods[e.HostDevice] = e.PodName()

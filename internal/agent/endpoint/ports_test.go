@@ -1,17 +1,20 @@
-package agent
+package endpoint
 
 import (
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
 // No pod gets a port of the agent's probes or of tunnels.
 func TestOwnPorts(t *testing.T) {
-	a := &Agent{config: Defaults()}
-	a.config.NodeName = "n1"
+	e := &Endpoints{Options: Options{Config: node.Defaults(), LB: lb.Defaults(), MetricsAddress: "127.0.0.1:9965"}}
+	e.Config.NodeName = "n1"
 	for mapping, flag := range map[agentapi.PortMapping]string{
 		{HostPort: 9965, ContainerPort: 80, Protocol: "tcp"}:  "--metrics-address",
 		{HostPort: 10256, ContainerPort: 80, Protocol: "tcp"}: "--healthz-address",
@@ -20,10 +23,22 @@ func TestOwnPorts(t *testing.T) {
 		{HostPort: 4789, ContainerPort: 80, Protocol: "tcp"}:  "",
 		{HostPort: 8080, ContainerPort: 80, Protocol: "tcp"}:  "",
 	} {
-		err := a.checkPorts(agentapi.AddRequest{PortMappings: []agentapi.PortMapping{mapping}})
+		err := e.checkPorts(agentapi.AddRequest{PortMappings: []agentapi.PortMapping{mapping}})
 		var coded *agentapi.Error
 		if flag == "" && err != nil || flag != "" && (!errors.As(err, &coded) || coded.Code != agentapi.CodePortTaken || !strings.Contains(err.Error(), flag)) {
 			t.Errorf("%+v: %v, want one that names %q", mapping, err, flag)
 		}
+	}
+}
+
+// Only pods with host ports are the subject of problems of host ports.
+func TestHostPortPods(t *testing.T) {
+	pod := agentapi.PodRef{Namespace: "shop", Name: "pod", UID: "u3"}
+	e := &Endpoints{all: map[string]agentapi.Endpoint{
+		"bl1": {Pod: pod, PortMappings: []agentapi.PortMapping{{HostPort: 80}}},
+		"bl2": {Pod: agentapi.PodRef{Namespace: "shop", Name: "other"}},
+	}}
+	if got := e.HostPortPods(); len(got) != 1 || got[cluster.Key{Namespace: "shop", Name: "pod"}] != pod {
+		t.Errorf("pods are %v", got)
 	}
 }

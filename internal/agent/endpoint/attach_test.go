@@ -1,4 +1,4 @@
-package agent
+package endpoint
 
 import (
 	"errors"
@@ -41,7 +41,7 @@ func TestAttachPodsClosesWhatIsMissing(t *testing.T) {
 	p := agentpolicy.New(agentpolicy.Options{
 		Config: agentpolicy.Defaults(), Node: "n1", FailClosed: pods.Update, Changed: nothing, Reconcile: nothing, Beat: &loop.Beat{},
 	}, noTable{}, log)
-	a := &Agent{policies: p, failClosed: pods, endpoints: map[string]agentapi.Endpoint{"bl1": {
+	e := &Endpoints{Options: Options{Policies: p, FailClosed: pods}, all: map[string]agentapi.Endpoint{"bl1": {
 		HostDevice: "bl1", HostIfIndex: 7, Addresses: []netip.Addr{web}, Pod: agentapi.PodRef{Namespace: "shop", Name: "web", UID: "u1"},
 	}}}
 	p.Update(&cluster.Snapshot{
@@ -49,16 +49,14 @@ func TestAttachPodsClosesWhatIsMissing(t *testing.T) {
 		Pods:            cluster.ListOf(&cluster.Pod{Namespace: "shop", Name: "web", UID: cluster.NewUID("u1")}),
 		NetworkPolicies: []*cluster.NetworkPolicy{{Namespace: "shop", Name: "p", IsolatesIngress: true}},
 	})
-	p.UpdatePods(a.policyPods())
+	p.UpdatePods(e.PolicyPods())
 	p.UpdateNode([]netip.Addr{netip.MustParseAddr("10.0.0.1")})
 	if err := p.Pass(); err != nil || len(closed.To) > 0 {
 		t.Fatalf("closed before it is adopted: %v, error %v", closed, err)
 	}
-	a.attachPods(func(name string, index int, put func(string, int) error) {
-		if put(name, index) == nil {
-			t.Error("a pod without a program is complete")
-		}
-	})
+	if e.Attach() == nil {
+		t.Error("a pod without a program is complete")
+	}
 	if !slices.Equal(closed.To, []netip.Addr{web}) || len(closed.From) > 0 {
 		t.Errorf("closed: %+v", closed)
 	}

@@ -1,4 +1,4 @@
-package agent
+package endpoint
 
 import (
 	"strings"
@@ -90,22 +90,27 @@ func (p *clusterPods) has(pod agentapi.PodRef) bool {
 	return p.uids[cluster.NewUID(pod.UID)] || p.unread[cluster.Key{Namespace: pod.Namespace, Name: pod.Name}]
 }
 
-// clusterPods gives the pods of the cluster; nil unless an API server has listed them all and is reachable now. The
-// lock is held.
-func (a *Agent) clusterPods() *clusterPods {
-	server, ok := a.source.(remote)
-	if !ok || a.snapshot == nil || a.snapshot.Unknown.Has(cluster.KindPod) {
+// server is an API server, which may be unreachable.
+type server interface {
+	Outages() (count int, now bool)
+	ObjectProblems() []cluster.ObjectProblem
+}
+
+// clusterPods gives the pods of the cluster; nil unless an API server has listed them all and is reachable now.
+func (e *Endpoints) clusterPods(source cluster.Source, snapshot *cluster.Snapshot) *clusterPods {
+	server, ok := source.(server)
+	if !ok || snapshot == nil || snapshot.Unknown.Has(cluster.KindPod) {
 		return nil
 	}
 	if _, out := server.Outages(); out {
 		return nil
 	}
-	here := make(map[cluster.UID]bool, len(a.endpoints))
-	for _, e := range a.endpoints {
-		here[cluster.NewUID(e.Pod.UID)] = true
+	here := make(map[cluster.UID]bool, len(e.all))
+	for _, p := range e.all {
+		here[cluster.NewUID(p.Pod.UID)] = true
 	}
 	pods := &clusterPods{map[cluster.UID]bool{}, map[cluster.Key]bool{}}
-	for p := range a.snapshot.Pods.All() {
+	for p := range snapshot.Pods.All() {
 		if here[p.UID] {
 			pods.uids[p.UID] = true
 		}
@@ -118,16 +123,14 @@ func (a *Agent) clusterPods() *clusterPods {
 	return pods
 }
 
-// dropForgotten removes the endpoints of forgotten pods, with their devices, so that their addresses are free.
-func (a *Agent) dropForgotten() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, name := range a.forgotten.look(time.Now(), a.endpoints, a.clusterPods(), device.Pods.PacketsFrom) {
-		e := a.endpoints[name]
-		a.log.Warn("endpoint removed without a DEL: its pod does not exist in the cluster, and sends nothing or has been gone for a day",
-			"pod", e.PodName(), "addresses", e.Addresses, "device", name)
-		if err := a.remove(name); err != nil {
-			a.log.Error("remove endpoint without a DEL", "pod", e.PodName(), "error", err)
+// DropForgotten removes the endpoints of forgotten pods, with their devices, so that their addresses are free.
+func (e *Endpoints) DropForgotten(source cluster.Source, snapshot *cluster.Snapshot) {
+	for _, name := range e.forgotten.look(time.Now(), e.all, e.clusterPods(source, snapshot), device.Pods.PacketsFrom) {
+		p := e.all[name]
+		e.Log.Warn("endpoint removed without a DEL: its pod does not exist in the cluster, and sends nothing or has been gone for a day",
+			"pod", p.PodName(), "addresses", p.Addresses, "device", name)
+		if err := e.remove(name); err != nil {
+			e.Log.Error("remove endpoint without a DEL", "pod", p.PodName(), "error", err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package endpoint
 
 import (
 	"net/netip"
@@ -16,14 +16,13 @@ func TestFlowsOfTwoSandboxes(t *testing.T) {
 			Attachment: agentapi.Attachment{ContainerID: container}, Pod: agentapi.PodRef{Namespace: "shop", Name: "web"}, Addresses: []netip.Addr{netip.MustParseAddr(address)},
 		}
 	}
-	a := &Agent{endpoints: map[string]agentapi.Endpoint{"bl1": sandbox("c1", "10.1.1.2"), "bl2": sandbox("c2", "10.1.1.3")}}
-	pods, _, ok := a.flowLocals()
+	e := &Endpoints{all: map[string]agentapi.Endpoint{"bl1": sandbox("c1", "10.1.1.2"), "bl2": sandbox("c2", "10.1.1.3")}}
 	names := flow.NewNames("a")
-	names.SetLocals(pods)
+	names.SetLocals(e.FlowLocals())
 	for _, address := range []string{"10.1.1.2", "10.1.1.3"} {
 		event := flow.Event{Kind: flow.Closed, Source: netip.MustParseAddrPort(address + ":40000"), Destination: netip.MustParseAddrPort("10.1.2.2:53"), Protocol: 17}
 		record := names.Record(event)
-		if f := record.Flow(); !ok || (cluster.Key{Namespace: f.Source.Namespace, Name: f.Source.Name}) != (cluster.Key{Namespace: "shop", Name: "web"}) {
+		if f := record.Flow(); (cluster.Key{Namespace: f.Source.Namespace, Name: f.Source.Name}) != (cluster.Key{Namespace: "shop", Name: "web"}) {
 			t.Errorf("flow %+v", f)
 		}
 	}

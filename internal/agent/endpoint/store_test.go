@@ -1,4 +1,4 @@
-package agent
+package endpoint
 
 import (
 	"net/netip"

@@ -1,4 +1,4 @@
-package agent
+package endpoint
 
 import (
 	"encoding/json"
@@ -17,10 +17,15 @@ type store struct{ dir string }
 
 const storeSuffix = ".json"
 
+func storeIn(stateDir string) store { return store{filepath.Join(stateDir, "endpoints")} }
+
+// Stored reads the endpoints from their files, without an agent. Errors of some are returned beside the others.
+func Stored(stateDir string) ([]agentapi.Endpoint, error) { return storeIn(stateDir).load() }
+
 // openStore creates the directory of endpoint files below the state directory and removes unfinished files of a
 // crash.
 func openStore(stateDir string) (store, error) {
-	s := store{filepath.Join(stateDir, "endpoints")}
+	s := storeIn(stateDir)
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return s, fmt.Errorf("make endpoint directory: %w", err)
 	}

@@ -1,4 +1,4 @@
-package agent
+package endpoint
 
 import (
 	"net/netip"
@@ -27,7 +27,7 @@ func TestDescribePath(t *testing.T) {
 		"the datapath goes the other path":  {node.RoutingEBPF, "", true, "", "through the kernel stack true, want false"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &Agent{paths: paths{routing: c.routing}}
+			all := &Endpoints{Options: Options{Routing: c.routing}}
 			e := agentapi.Endpoint{
 				HostDevice: "bl1", HostIfIndex: 21, PodMAC: "02:00:00:00:01:01", HostMAC: "02:00:00:00:01:02",
 				Addresses: addrs("10.1.1.2", "fd00:1::2"), ThroughStack: c.reason,
@@ -38,7 +38,7 @@ func TestDescribePath(t *testing.T) {
 				entry.ThroughStack = c.inTable
 				table[addr] = entry
 			}
-			if got := a.describe(e, table); got.ThroughStack != c.path || !strings.Contains(got.State, c.wantState) {
+			if got := all.describe(e, table); got.ThroughStack != c.path || !strings.Contains(got.State, c.wantState) {
 				t.Errorf("path %q, state %q; want %q, %q", got.ThroughStack, got.State, c.path, c.wantState)
 			}
 		})

@@ -1,4 +1,4 @@
-package agent
+package endpoint
 
 import (
 	"fmt"
@@ -12,14 +12,16 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
-	"github.com/beeline-cni/beeline/internal/agent/lb"
-	"github.com/beeline-cni/beeline/internal/agent/node"
-	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
+	"github.com/beeline-cni/beeline/internal/agent/conntrack"
+	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/ipam"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
@@ -43,36 +45,42 @@ func bpffs(t *testing.T) string {
 func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 	pods := testenv.NewNetns(t)
 	err := testenv.NewNetns(t).Do(func(ns.NetNS) error {
-		config := Defaults()
-		config.NodeName, config.Manifests, config.StateDir, config.BPFFS = "n1", t.TempDir(), t.TempDir(), bpffs(t)
-		config.Routing, config.Services, config.Policy, config.Flows, config.Masquerade = node.RoutingKernel, lb.ModeNone, agentpolicy.ModeNone, agentflow.ModeOff, false
-		a, err := newAgent(config, "test", slog.New(slog.DiscardHandler))
+		log, stateDir := slog.New(slog.DiscardHandler), t.TempDir()
+		dp, err := datapath.Open(config.Datapath{Root: bpffs(t)}, log)
 		if err != nil {
 			return err
 		}
-		defer a.datapath.Close()
-		if _, err := a.pool.SetPrefixes(prefixes("10.1.1.0/30", "fd00:1::/126")); err != nil {
+		defer dp.Close()
+		pool, err := ipam.NewPool(prefixes("10.1.1.0/30", "fd00:1::/126"))
+		if err != nil {
 			return err
 		}
-		a.source = remoteSource{}
+		expiry := conntrack.New(conntrack.Kernel{}, &loop.Beat{}, log)
+		all, err := New(Options{
+			StateDir: stateDir, Pool: pool, FailClosed: failclosed.New(failclosed.Node(dp.AttachPod), log), Expiry: expiry, Log: log,
+			Datapath: Datapath{Endpoints: dp.Endpoints, ForgetConnections: dp.Conntrack.Forget, Detach: dp.Detach, CheckPod: dp.CheckPod},
+		}, Node{})
+		if err != nil {
+			return err
+		}
 		staying := &cluster.Pod{Name: "stays", UID: cluster.NewUID("0b6f9a55-3b1e-4c2e-9d4e-1f1c6a1f0a02")}
-		a.snapshot = &cluster.Snapshot{Pods: cluster.ListOf(staying)}
+		snapshot := &cluster.Snapshot{Pods: cluster.ListOf(staying)}
 		add := func(name, uid string) (agentapi.Endpoint, error) {
 			link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: device.HostName(name, "eth0")}, PeerName: "peer-" + name, PeerNamespace: netlink.NsFd(int(pods.Fd()))}
 			if err := netlink.LinkAdd(link); err != nil {
 				return agentapi.Endpoint{}, fmt.Errorf("make device of %s: %w", name, err)
 			}
 			e := agentapi.Endpoint{Pod: agentapi.PodRef{Namespace: "shop", Name: name, UID: uid}, HostDevice: link.Name, HostIfIndex: link.Index, Added: time.Now().Add(-time.Hour)}
-			if e.Addresses, err = a.pool.Allocate(ownerOf(e)); err != nil {
+			if e.Addresses, err = pool.Allocate(ownerOf(e)); err != nil {
 				return e, err
 			}
 			for _, addr := range e.Addresses {
-				if err := a.datapath.Endpoints.Set(addr, fwd.Endpoint{Interface: e.HostIfIndex}); err != nil {
+				if err := dp.Endpoints.Set(addr, fwd.Endpoint{Interface: e.HostIfIndex}); err != nil {
 					return e, err
 				}
 			}
-			a.endpoints[e.HostDevice] = e
-			return e, a.store.save(e)
+			all.all[e.HostDevice] = e
+			return e, all.store.save(e)
 		}
 		stays, err := add("stays", "0b6f9a55-3b1e-4c2e-9d4e-1f1c6a1f0a02")
 		if err != nil {
@@ -85,12 +93,12 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 
 		now := time.Now()
 		for ago := forgottenAfter; ago > 0; ago -= time.Minute {
-			if over := a.forgotten.look(now.Add(-ago), a.endpoints, a.clusterPods(), device.Pods.PacketsFrom); len(over) > 0 {
+			if over := all.forgotten.look(now.Add(-ago), all.all, all.clusterPods(remoteSource{}, snapshot), device.Pods.PacketsFrom); len(over) > 0 {
 				t.Errorf("forgotten too early: %v", over)
 			}
 		}
 		used := func() (n int) {
-			for _, u := range a.pool.Usage() {
+			for _, u := range pool.Usage() {
 				n += u.Used
 			}
 			return n
@@ -98,14 +106,14 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 		if got := used(); got != 4 {
 			t.Errorf("%d addresses are in use before, want 4", got)
 		}
-		a.dropForgotten()
+		all.DropForgotten(remoteSource{}, snapshot)
 		if got := used(); got != 2 {
 			t.Errorf("%d addresses are in use, want the 2 of the other pod", got)
 		}
-		if _, there := a.endpoints[gone.HostDevice]; there || len(a.endpoints) != 1 {
-			t.Errorf("endpoints are %+v", a.endpoints)
+		if _, there := all.all[gone.HostDevice]; there || len(all.all) != 1 {
+			t.Errorf("endpoints are %+v", all.all)
 		}
-		if table, err := a.datapath.Endpoints.All(); err != nil || len(table) != 2 {
+		if table, err := dp.Endpoints.All(); err != nil || len(table) != 2 {
 			t.Errorf("the table of pods has %v: %v", table, err)
 		}
 		if _, there, err := device.Pods.HostEnd(gone.HostDevice); there || err != nil {
@@ -114,10 +122,10 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 		if _, there, err := device.Pods.HostEnd(stays.HostDevice); !there || err != nil {
 			t.Errorf("the device of the other pod exists: %t, %v", there, err)
 		}
-		if files, err := os.ReadDir(filepath.Join(config.StateDir, "endpoints")); err != nil || len(files) != 1 {
+		if files, err := os.ReadDir(filepath.Join(stateDir, "endpoints")); err != nil || len(files) != 1 {
 			t.Errorf("files are %v: %v", files, err)
 		}
-		if !a.expiry.HasLeft(gone.Addresses) {
+		if !expiry.HasLeft(gone.Addresses) {
 			t.Error("its connections are not flushed")
 		}
 		next, err := add("next", uidOfServer)

@@ -1,4 +1,4 @@
-package agent
+package endpoint
 
 import (
 	"net/netip"
@@ -106,9 +106,12 @@ func TestForgottenIsForTheWholeTime(t *testing.T) {
 	}
 }
 
+// manifests is a source that is no API server.
+type manifests struct{ cluster.Source }
+
 // remoteSource is a source that is reachable or not.
 type remoteSource struct {
-	everywhere
+	cluster.Source
 	out      bool
 	problems []cluster.ObjectProblem
 }
@@ -120,18 +123,21 @@ func (s remoteSource) ObjectProblems() []cluster.ObjectProblem { return s.proble
 func TestClusterPodsAreKnown(t *testing.T) {
 	unread := cluster.ObjectProblem{Kind: cluster.KindPod, Key: cluster.Key{Namespace: "shop", Name: "odd"}}
 	whole := &cluster.Snapshot{Pods: cluster.ListOf(&cluster.Pod{Name: "web", UID: cluster.NewUID(uidOfServer), Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}})}
-	for name, a := range map[string]*Agent{
-		"manifests":       {source: silent{}, snapshot: whole},
-		"out of reach":    {source: remoteSource{out: true}, snapshot: whole},
-		"nothing is read": {source: remoteSource{}},
-		"no pods are":     {source: remoteSource{}, snapshot: &cluster.Snapshot{Unknown: cluster.Kinds{cluster.KindPod}}},
+	for name, c := range map[string]struct {
+		source   cluster.Source
+		snapshot *cluster.Snapshot
+	}{
+		"manifests":       {manifests{}, whole},
+		"out of reach":    {remoteSource{out: true}, whole},
+		"nothing is read": {remoteSource{}, nil},
+		"no pods are":     {remoteSource{}, &cluster.Snapshot{Unknown: cluster.Kinds{cluster.KindPod}}},
 	} {
-		if pods := a.clusterPods(); pods != nil {
+		if pods := (&Endpoints{}).clusterPods(c.source, c.snapshot); pods != nil {
 			t.Errorf("%s: pods are %+v", name, pods)
 		}
 	}
 	here := map[string]agentapi.Endpoint{"bl1": {Pod: agentapi.PodRef{Name: "web", UID: uidOfServer}}}
-	pods := (&Agent{source: remoteSource{problems: []cluster.ObjectProblem{unread}}, snapshot: whole, endpoints: here}).clusterPods()
+	pods := (&Endpoints{all: here}).clusterPods(remoteSource{problems: []cluster.ObjectProblem{unread}}, whole)
 	if pods == nil || !pods.has(agentapi.PodRef{Name: "web", UID: uidOfServer}) || !pods.has(agentapi.PodRef{Namespace: "shop", Name: "odd"}) || pods.has(agentapi.PodRef{Name: "web", UID: "other"}) {
 		t.Errorf("pods are %+v", pods)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 
-	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/flow"
 )
@@ -15,11 +14,7 @@ func (a *Agent) flowLocals() (pods []flow.Local, addresses []netip.Addr, ok bool
 		return nil, nil, false
 	}
 	defer a.mu.Unlock()
-	pods = make([]flow.Local, 0, len(a.endpoints))
-	for _, e := range a.endpoints {
-		pods = append(pods, flow.Local{Pod: agentpolicy.LocalPod(e).Pod, Addresses: e.Addresses, Device: e.HostIfIndex})
-	}
-	return pods, a.current.Services.HostPortAddresses, true
+	return a.endpoints.FlowLocals(), a.current.Services.HostPortAddresses, true
 }
 
 // Flows implements agentapi.Service.

@@ -1,0 +1,66 @@
+package endpoint
+
+import (
+	"errors"
+
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// Attach attaches the current programs to every pod's device, once for each device until ForgetDetached finds them
+// detached. A pass of policies isolates a pod that lacks a program which its policies need.
+func (e *Endpoints) Attach() error {
+	var errs []error
+	incomplete := false
+	for name, p := range e.all {
+		if e.attached[name] == p.HostIfIndex {
+			continue
+		}
+		lacks, err := e.FailClosed.Adopt(failClosedPod(p))
+		incomplete = incomplete || lacks
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		e.attached[name] = p.HostIfIndex
+	}
+	e.FailClosed.AdoptionDone()
+	if incomplete && e.Policies != nil {
+		_ = e.Policies.Pass() // errors are in the outcome
+	}
+	return errors.Join(errs...)
+}
+
+// ForgetDetached checks that the programs are still attached; the kernel does not notify of it. The next Attach
+// attaches them to the devices without.
+func (e *Endpoints) ForgetDetached() {
+	for name, index := range e.attached {
+		if err := e.Datapath.CheckPod(name, index); err != nil {
+			e.Log.Warn("programs are gone and are attached again", "device", name, "reason", err)
+			delete(e.attached, name)
+		}
+	}
+}
+
+// FollowMTU sets the MTU of existing pods to that of new ones, and calls failed for each pod where that fails.
+func (e *Endpoints) FollowMTU(mtu int, failed func(agentapi.Endpoint, error)) {
+	for _, p := range e.all {
+		if err := e.followMTU(p, mtu); err != nil {
+			failed(p, err)
+		}
+	}
+}
+
+// followMTU sets the MTU of an existing pod to that of the uplink.
+func (e *Endpoints) followMTU(p agentapi.Endpoint, mtu int) error {
+	if mtu == 0 || p.MTU == mtu {
+		return nil
+	}
+	if err := device.Pods.SetMTU(p.HostIfIndex, p.Netns, mtu); err != nil {
+		return err
+	}
+	e.Log.Info("pod has a new MTU", "pod", p.PodName(), "old", p.MTU, "new", mtu)
+	p.MTU = mtu
+	e.all[p.HostDevice] = p
+	return e.store.save(p)
+}

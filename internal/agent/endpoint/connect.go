@@ -1,0 +1,123 @@
+package endpoint
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	"github.com/beeline-cni/beeline/internal/agent/node"
+	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/neigh"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/ipam"
+)
+
+// connect makes an endpoint reachable: programs and policies first, so that no packet passes unchecked.
+func (e *Endpoints) connect(p agentapi.Endpoint) (closed uint64, err error) {
+	if err := netdev.SetMTU(p.HostIfIndex, p.MTU); err != nil {
+		return 0, err
+	}
+	if err := e.FailClosed.Add(failClosedPod(p)); err != nil {
+		return 0, err
+	}
+	e.attached[p.HostDevice] = p.HostIfIndex
+	if closed, err = e.closeUntilKnown(p); err != nil {
+		return 0, err
+	}
+	if p.ThroughStack != "" {
+		if err := e.AttachForStack(); err != nil {
+			return 0, err
+		}
+	}
+	mac, err := net.ParseMAC(p.PodMAC)
+	if err != nil {
+		return 0, err
+	}
+	for _, addr := range p.Addresses {
+		if err := e.Datapath.ForgetConnections(addr); err != nil { // entries of an earlier pod; a killed agent may have left them
+			return 0, err
+		}
+		if err := e.Datapath.Endpoints.Set(addr, node.EndpointEntry(p)); err != nil {
+			return 0, err
+		}
+		if err := neigh.SetPermanent(p.HostIfIndex, addr, mac); err != nil {
+			return 0, err
+		}
+		if err := route.Add(node.EndpointRoute(p, addr, e.node.Own, e.node.Uplink)); err != nil {
+			return 0, err
+		}
+	}
+	return closed, nil
+}
+
+// remove deletes the device of an endpoint and the endpoint; both may be gone already.
+func (e *Endpoints) remove(hostDevice string) error {
+	p, known := e.all[hostDevice]
+	if known {
+		// Before the device, so that nothing is sent to an index that another device may get.
+		for _, addr := range p.Addresses {
+			if err := e.Datapath.Endpoints.Delete(addr); err != nil {
+				return err
+			}
+		}
+	}
+	if err := device.Pods.Delete(hostDevice); err != nil {
+		return err
+	}
+	if !known {
+		return nil
+	}
+	if err := e.forget(p); err != nil {
+		return err
+	}
+	e.Log.Info("endpoint removed", "pod", p.PodName(), "addresses", p.Addresses, "device", p.HostDevice)
+	return nil
+}
+
+// forget undoes Add, except for the device, which is the plugin's. It releases the addresses last, when nothing
+// refers to them.
+func (e *Endpoints) forget(p agentapi.Endpoint) error {
+	e.FailClosed.Remove(p.HostDevice)
+	var errs []error
+	for _, addr := range p.Addresses {
+		errs = append(errs, e.Datapath.Endpoints.Delete(addr), route.Delete(route.Route{Prefix: node.HostPrefix(addr), Device: p.HostIfIndex}))
+	}
+	for _, addr := range p.Addresses { // afterwards no packet is checked by its policies
+		errs = append(errs, e.Datapath.ForgetConnections(addr))
+	}
+	errs = append(errs, e.Datapath.Detach(p.HostDevice), e.store.remove(p.HostDevice))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove endpoint of %s: %w", p.PodName(), err)
+	}
+	delete(e.attached, p.HostDevice)
+	delete(e.all, p.HostDevice)
+	e.Expiry.PodGone(p.Addresses)
+	e.Pool.Release(p.HostDevice)
+	if len(p.PortMappings) > 0 && e.Services != nil {
+		e.Services.UpdateHostPorts(e.HostPorts())
+	}
+	if e.Policies != nil {
+		e.Policies.UpdatePods(e.PolicyPods())
+	}
+	return nil
+}
+
+func failClosedPod(p agentapi.Endpoint) failclosed.Pod {
+	return failclosed.Pod{Device: p.HostDevice, Index: p.HostIfIndex, Addresses: p.Addresses}
+}
+
+func ownerOf(p agentapi.Endpoint) ipam.Owner {
+	return ipam.Owner{ID: p.HostDevice, Namespace: p.Pod.Namespace, Name: p.Pod.Name}
+}
+
+// closeUntilKnown makes a new pod default-deny, if policies may concern it: see AddPod.
+func (e *Endpoints) closeUntilKnown(p agentapi.Endpoint) (number uint64, err error) {
+	if e.Policies == nil {
+		return 0, nil
+	}
+	return e.Policies.AddPod(e.PolicyPods(), agentpolicy.LocalPod(p).Pod.Namespace, p.Addresses)
+}

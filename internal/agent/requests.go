@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/beeline-cni/beeline/internal/agent/endpoint"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+)
+
+// endpointOptions are what the endpoints depend on.
+func (a *Agent) endpointOptions() endpoint.Options {
+	return endpoint.Options{
+		Config: a.config.NodeConfig, LB: a.config.ServiceConfig, MetricsAddress: a.config.MetricsAddress,
+		StateDir: a.config.StateDir, Routing: a.paths.routing, Lock: &a.mu, Pool: a.pool,
+		Datapath: endpoint.Datapath{
+			Endpoints: a.datapath.Endpoints, ForgetConnections: a.datapath.Conntrack.Forget,
+			Detach: a.datapath.Detach, CheckPod: a.datapath.CheckPod,
+		},
+		AttachForStack: a.attachForStack, FailClosed: a.failClosed, Expiry: a.expiry, Services: a.services, Policies: a.policies, Log: a.log,
+	}
+}
+
+// Add implements agentapi.Service.
+func (a *Agent) Add(ctx context.Context, req agentapi.AddRequest) (_ *agentapi.AddResponse, err error) {
+	defer a.metrics.request("add", &err)()
+	return a.endpoints.Add(ctx, req)
+}
+
+// Delete implements agentapi.Service.
+func (a *Agent) Delete(ctx context.Context, req agentapi.DeleteRequest) (err error) {
+	defer a.metrics.request("delete", &err)()
+	return a.endpoints.Delete(ctx, req)
+}
+
+// GC implements agentapi.Service.
+func (a *Agent) GC(ctx context.Context, req agentapi.GCRequest) (err error) {
+	defer a.metrics.request("gc", &err)()
+	return a.endpoints.GC(ctx, req)
+}
+
+// Check implements agentapi.Service.
+func (a *Agent) Check(_ context.Context, att agentapi.Attachment) (_ *agentapi.Endpoint, err error) {
+	defer a.metrics.request("check", &err)()
+	return a.endpoints.Check(att)
+}
+
+// Endpoints implements agentapi.Service.
+func (a *Agent) Endpoints(context.Context) ([]agentapi.Endpoint, error) { return a.endpoints.List() }
