@@ -315,18 +315,6 @@ struct {
 	__type(value, __u32);
 } identity_cidrs SEC(".maps");
 
-/*
- * Identity cache, direct-mapped by a hash of the address. Value: identity_cache_entry. Writer: datapath. A lookup
- * in a trie of 100,000 prefixes takes some 100 ns, and a new connection needs several.
- */
-#define IDENTITY_CACHE_MAX 1024
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, IDENTITY_CACHE_MAX);
-	__type(key, __u32);
-	__type(value, struct identity_cache_entry);
-} identity_cache SEC(".maps");
-
 /* Rules of a set for an identity. Key: policy_key. Value: number of `policy_ports`. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -344,17 +332,6 @@ struct {
 	__type(key, struct policy_port_key);
 	__type(value, __u32);
 } policy_ports SEC(".maps");
-
-/*
- * Policy cache: allowed results, direct-mapped by a hash of the query. Value: policy_cache_entry. Writer:
- * datapath. A new policy revision invalidates it.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, POLICY_CACHE_MAX);
-	__type(key, __u32);
-	__type(value, struct policy_cache_entry);
-} policy_cache SEC(".maps");
 
 /*
  * Conntrack entries of pods that policies select or flows observe. Key: tuple (ct_key). Value: ct_entry. Each has

@@ -110,11 +110,10 @@ _Static_assert(sizeof(struct flow_cache_entry) == 136, "flow_cache_entry has no 
 
 /* Indices of `generation`. */
 enum generation_index {
-	GENERATION_TABLES = 0,	   /* by the agent: a change of `endpoints`, `routes` or `policy_pods` */
-	GENERATION_PODS = 1,	   /* by the datapath: an addition to `nat_pods` */
-	GENERATION_POLICY = 2,	   /* by the agent: a change that may deny; the policy revision */
-	GENERATION_IDENTITIES = 3, /* by the agent: a change of `identities` or `identity_cidrs` */
-	GENERATION_MAX = 4,
+	GENERATION_TABLES = 0, /* by the agent: a change of `endpoints`, `routes` or `policy_pods` */
+	GENERATION_PODS = 1,   /* by the datapath: an addition to `nat_pods` */
+	GENERATION_POLICY = 2, /* by the agent: a change that may deny; the policy revision */
+	GENERATION_MAX = 3,
 };
 
 /*

@@ -11,14 +11,6 @@ struct policy_pod {
 
 #define POLICY_SET_PENDING 0xffffffffU
 
-/* Value of `identity_cache`: the identity of an address, valid for one generation[GENERATION_IDENTITIES]. */
-struct identity_cache_entry {
-	struct address address;
-	__u32 identity;
-	__u32 generation; /* 0: empty */
-};
-_Static_assert(sizeof(struct identity_cache_entry) == 24, "identity_cache_entry has no hidden padding");
-
 /* Special identities. */
 enum identity {
 	IDENTITY_UNKNOWN = 0,	 /* neither a pod nor in an ipBlock; in `policies`: default for every identity */
@@ -101,17 +93,6 @@ struct ct_share {
 struct flush_pod_args {
 	struct address pod;
 };
-
-/* Value of `policy_cache`: an allowed result, valid for one policy revision. */
-struct policy_cache_entry {
-	__u32 revision;
-	__u32 set, identity;
-	__u32 proto_port; /* as policy_proto_port returns */
-	__u32 policy;	  /* number of the NetworkPolicy */
-};
-_Static_assert(sizeof(struct policy_cache_entry) == 20, "policy_cache_entry has no hidden padding");
-
-#define POLICY_CACHE_MAX 256
 
 /* Element of `ct_new`: a slot and its entry. */
 struct ct_new_entry {

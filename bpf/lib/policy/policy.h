@@ -69,48 +69,21 @@ static __always_inline __u32 policy_proto_port(__u8 protocol, __be16 port, __u32
 	return (__u32)port << 16 | protocol << 8 | known;
 }
 
-static __always_inline struct policy_cache_entry *policy_cache_slot(__u32 set, __u32 identity, __u32 proto_port)
-{
-	__u32 hash = (set * HASH_MULTIPLIER ^ identity) * HASH_MULTIPLIER ^ proto_port;
-	__u32 index = hash * HASH_MULTIPLIER >> 24;
-
-	_Static_assert(POLICY_CACHE_MAX == 1 << 8, "the index has 8 bits");
-	return bpf_map_lookup_elem(&policy_cache, &index);
-}
-
-/* Looks up the rules; returns as policy_allows. */
-static __always_inline __s64 policy_lookup(__u32 set, __u32 identity, __u32 proto_port)
+/* The NetworkPolicy of a set that allows a connection, or POLICY_DENIED. */
+GLOBAL_FN __s64 policy_allows(__u32 set, __u32 identity, __u32 proto_port)
 {
 	struct policy_port_key key = {.prefix_len = proto_port & 0xff, .protocol = proto_port >> 8};
-	__u32 ports = policy_ports_of(set, identity);
 	__be16 port = proto_port >> 16;
 	const __u32 *policy;
+	__u32 ports;
 
+	if (!config_policy)
+		return POLICY_DENIED;
+	ports = policy_ports_of(set, identity);
 	if (!ports)
 		return POLICY_DENIED;
 	key.ports = bpf_htonl(ports);
 	__builtin_memcpy(key.port, &port, sizeof(key.port));
 	policy = bpf_map_lookup_elem(&policy_ports, &key);
 	return policy ? (__s64)*policy : POLICY_DENIED;
-}
-
-/*
- * The NetworkPolicy of a set that allows a connection, or POLICY_DENIED. Allowed results are cached for a
- * revision, which was read before the maps. Denied ones are not: a new rule does not change the revision.
- */
-GLOBAL_FN __s64 policy_allows(__u32 set, __u32 identity, __u32 proto_port, __u32 revision)
-{
-	struct policy_cache_entry *cached;
-	__s64 policy;
-
-	if (!config_policy)
-		return POLICY_DENIED;
-	cached = policy_cache_slot(set, identity, proto_port);
-	if (cached && likely(cached->set == set && cached->identity == identity && cached->proto_port == proto_port &&
-			     cached->revision == revision))
-		return cached->policy;
-	policy = policy_lookup(set, identity, proto_port);
-	if (cached && policy != POLICY_DENIED)
-		*cached = (struct policy_cache_entry){revision, set, identity, proto_port, policy};
-	return policy;
 }

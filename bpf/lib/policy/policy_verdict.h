@@ -74,8 +74,7 @@ static __always_inline __s64 policy_rules(const struct policy_context *pc, __u32
 	identity = policy_identity(other, IDENTITY_BY_ALL);
 	if (unlikely(identity == IDENTITY_NODE))
 		identity = policy_identity(other, IDENTITY_BY_CIDRS);
-	policy = policy_allows(set, identity, policy_proto_port(pc->transport.tuple.protocol, port, pc->known),
-			       pc->revision);
+	policy = policy_allows(set, identity, policy_proto_port(pc->transport.tuple.protocol, port, pc->known));
 	return policy == POLICY_DENIED ? -(__s64)forbidden : policy;
 }
 

@@ -306,11 +306,10 @@ type Frontend struct {
 type GenerationIndex uint32
 
 const (
-	GenerationIndexGENERATION_TABLES     GenerationIndex = 0
-	GenerationIndexGENERATION_PODS       GenerationIndex = 1
-	GenerationIndexGENERATION_POLICY     GenerationIndex = 2
-	GenerationIndexGENERATION_IDENTITIES GenerationIndex = 3
-	GenerationIndexGENERATION_MAX        GenerationIndex = 4
+	GenerationIndexGENERATION_TABLES GenerationIndex = 0
+	GenerationIndexGENERATION_PODS   GenerationIndex = 1
+	GenerationIndexGENERATION_POLICY GenerationIndex = 2
+	GenerationIndexGENERATION_MAX    GenerationIndex = 3
 )
 
 type IcmpErrorKind uint32
@@ -404,15 +403,6 @@ const (
 	NoBackendNO_BACKEND_DROP   NoBackend = 1
 	NoBackendNO_BACKEND_PASS   NoBackend = 2
 )
-
-type PolicyCacheEntry struct {
-	_         structs.HostLayout
-	Revision  uint32
-	Set       uint32
-	Identity  uint32
-	ProtoPort uint32
-	Policy    uint32
-}
 
 type PolicyKey struct {
 	_        structs.HostLayout
@@ -606,7 +596,6 @@ const (
 	MapGeneration         = "generation"
 	MapIcmpRatelimit      = "icmp_ratelimit"
 	MapIdentities         = "identities"
-	MapIdentityCache      = "identity_cache"
 	MapIdentityCidrs      = "identity_cidrs"
 	MapMaglev             = "maglev"
 	MapNat                = "nat"
@@ -618,7 +607,6 @@ const (
 	MapNeighLease         = "neigh_lease"
 	MapPendingSlots       = "pending_slots"
 	MapPolicies           = "policies"
-	MapPolicyCache        = "policy_cache"
 	MapPolicyPods         = "policy_pods"
 	MapPolicyPorts        = "policy_ports"
 	MapPolicyScratch      = "policy_scratch"
@@ -761,7 +749,6 @@ type MapSpecs struct {
 	Generation     *ebpf.MapSpec `ebpf:"generation"`
 	IcmpRatelimit  *ebpf.MapSpec `ebpf:"icmp_ratelimit"`
 	Identities     *ebpf.MapSpec `ebpf:"identities"`
-	IdentityCache  *ebpf.MapSpec `ebpf:"identity_cache"`
 	IdentityCidrs  *ebpf.MapSpec `ebpf:"identity_cidrs"`
 	Maglev         *ebpf.MapSpec `ebpf:"maglev"`
 	Nat            *ebpf.MapSpec `ebpf:"nat"`
@@ -773,7 +760,6 @@ type MapSpecs struct {
 	NeighLease     *ebpf.MapSpec `ebpf:"neigh_lease"`
 	PendingSlots   *ebpf.MapSpec `ebpf:"pending_slots"`
 	Policies       *ebpf.MapSpec `ebpf:"policies"`
-	PolicyCache    *ebpf.MapSpec `ebpf:"policy_cache"`
 	PolicyPods     *ebpf.MapSpec `ebpf:"policy_pods"`
 	PolicyPorts    *ebpf.MapSpec `ebpf:"policy_ports"`
 	PolicyScratch  *ebpf.MapSpec `ebpf:"policy_scratch"`
@@ -854,7 +840,6 @@ type Maps struct {
 	Generation     *ebpf.Map `ebpf:"generation"`
 	IcmpRatelimit  *ebpf.Map `ebpf:"icmp_ratelimit"`
 	Identities     *ebpf.Map `ebpf:"identities"`
-	IdentityCache  *ebpf.Map `ebpf:"identity_cache"`
 	IdentityCidrs  *ebpf.Map `ebpf:"identity_cidrs"`
 	Maglev         *ebpf.Map `ebpf:"maglev"`
 	Nat            *ebpf.Map `ebpf:"nat"`
@@ -866,7 +851,6 @@ type Maps struct {
 	NeighLease     *ebpf.Map `ebpf:"neigh_lease"`
 	PendingSlots   *ebpf.Map `ebpf:"pending_slots"`
 	Policies       *ebpf.Map `ebpf:"policies"`
-	PolicyCache    *ebpf.Map `ebpf:"policy_cache"`
 	PolicyPods     *ebpf.Map `ebpf:"policy_pods"`
 	PolicyPorts    *ebpf.Map `ebpf:"policy_ports"`
 	PolicyScratch  *ebpf.Map `ebpf:"policy_scratch"`
@@ -906,7 +890,6 @@ func (m *Maps) Close() error {
 		m.Generation,
 		m.IcmpRatelimit,
 		m.Identities,
-		m.IdentityCache,
 		m.IdentityCidrs,
 		m.Maglev,
 		m.Nat,
@@ -918,7 +901,6 @@ func (m *Maps) Close() error {
 		m.NeighLease,
 		m.PendingSlots,
 		m.Policies,
-		m.PolicyCache,
 		m.PolicyPods,
 		m.PolicyPorts,
 		m.PolicyScratch,

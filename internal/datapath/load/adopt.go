@@ -13,7 +13,7 @@ import (
 )
 
 // PrivateMaps belong to one load, as .rodata does: their content is of no use to the next.
-var PrivateMaps = []string{bpf.MapFlowCache, bpf.MapNatScratch, bpf.MapPolicyScratch, bpf.MapVerdictScratch, bpf.MapIdentityCache, bpf.MapPolicyCache, bpf.MapIcmpRatelimit, bpf.MapXdpUplinks, bpf.MapFlowRatelimit, bpf.MapFlowShares}
+var PrivateMaps = []string{bpf.MapFlowCache, bpf.MapNatScratch, bpf.MapPolicyScratch, bpf.MapVerdictScratch, bpf.MapIcmpRatelimit, bpf.MapXdpUplinks, bpf.MapFlowRatelimit, bpf.MapFlowShares}
 
 // PinnedMaps are the maps that outlive the agent.
 var PinnedMaps = []string{

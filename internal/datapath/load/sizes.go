@@ -16,7 +16,7 @@ var (
 		bpf.MapServices, bpf.MapBackends, bpf.MapMaglev, bpf.MapAffinities, bpf.MapAffinitiesExt, bpf.MapServiceSources, bpf.MapServiceCounts, bpf.MapSockTcp,
 	}
 	TranslationMaps = []string{bpf.MapNat, bpf.MapNatPending, bpf.MapNatSlots, bpf.MapPendingSlots, bpf.MapNatPods}
-	PolicyMaps      = []string{bpf.MapPolicyPods, bpf.MapIdentities, bpf.MapIdentityCidrs, bpf.MapIdentityCache, bpf.MapPolicyCache, bpf.MapPolicies, bpf.MapPolicyPorts}
+	PolicyMaps      = []string{bpf.MapPolicyPods, bpf.MapIdentities, bpf.MapIdentityCidrs, bpf.MapPolicies, bpf.MapPolicyPorts}
 )
 
 // mapSizes are the sizes that differ from bpf/maps.h.

@@ -36,11 +36,8 @@ type Table struct {
 	conntrack           *ebpf.Map
 	generation          *table.Generation
 
-	// identitiesFlushed says that the identity cache has no identity that the maps no longer have: see
-	// flushIdentities.
-	identitiesFlushed bool
-	// nodeChanged says that the node's addresses have changed since the flow cache was flushed: see flushIdentities.
-	// A new agent's programs start with an empty flow cache.
+	// nodeChanged says that the node's addresses have changed since the flow cache was flushed: see flushNode. A new
+	// agent's programs start with an empty flow cache.
 	nodeChanged bool
 
 	// wanted are the pods of the last Sync, and incompleteSets the rule sets that did not fit.
@@ -114,22 +111,15 @@ func (p *Table) revise(forbids bool) error {
 	return nil
 }
 
-// flushIdentities flushes the identity cache if identities may have changed, now or before a call that failed. The
-// first call always does. If the node's addresses have changed it also flushes the flow cache, which depends on them.
-func (p *Table) flushIdentities(changed bool) error {
-	p.identitiesFlushed = p.identitiesFlushed && !changed
-	if p.identitiesFlushed {
+// flushNode flushes the flow cache if the node's addresses have changed: its entries depend on them.
+func (p *Table) flushNode() error {
+	if !p.nodeChanged {
 		return nil
 	}
-	if err := p.generation.AdvanceIdentities(); err != nil {
+	if err := p.generation.Advance(); err != nil {
 		return err
 	}
-	if p.nodeChanged {
-		if err := p.generation.Advance(); err != nil {
-			return err
-		}
-	}
-	p.identitiesFlushed, p.nodeChanged = true, false
+	p.nodeChanged = false
 	return nil
 }
 
@@ -144,8 +134,7 @@ func (a *applied) add(b applied) {
 	a.changed, a.deleted, a.forbids = a.changed+b.changed, a.deleted+b.deleted, a.forbids || b.forbids
 }
 
-// apply writes new entries before those that refer to them, and deletes in the opposite order. Each step flushes the
-// identity cache, so the datapath never uses an identity that is older than the maps.
+// apply writes new entries before those that refer to them, and deletes in the opposite order.
 func (p *Table) apply(t *policy.Tables) (a applied, err error) {
 	ports, policies := p.ports.write(t.Ports), p.policies.write(t.Policies)
 	identities := p.identities.write(t.Identities) // pods before blocks: they share a map
@@ -158,11 +147,7 @@ func (p *Table) apply(t *policy.Tables) (a applied, err error) {
 	// A new pod forbids nothing, and neither does the identity of an address that had none, since rules only add. But
 	// a new ipBlock may be an exception, and a changed entry may allow less.
 	a.forbids = ports.changed+policies.changed+singles.changed+singles.added+identities.changed+blocks.changed+blocks.added > 0
-	// Flushing the identity cache forbids nothing either. But if it is stale, connections may have been evaluated
-	// with an old identity.
-	a.forbids = a.forbids || !p.identitiesFlushed
-	identityChanges := singles.changed + singles.added + identities.changed + identities.added + blocks.changed + blocks.added
-	if err := p.flushIdentities(identityChanges > 0); err != nil {
+	if err := p.flushNode(); err != nil {
 		return a, err
 	}
 
@@ -189,7 +174,7 @@ func (p *Table) apply(t *policy.Tables) (a applied, err error) {
 		},
 		func() (int, error) { return p.peers.trim(t.Peers) },
 		func() (int, error) { return p.singles.trim(t.Singles) },
-		func() (int, error) { return 0, p.flushIdentities(a.deleted > 0) },
+		func() (int, error) { return 0, p.flushNode() },
 		func() (int, error) { return p.policies.trim(t.Policies) },
 		func() (int, error) { return p.ports.trim(t.Ports) },
 	} {

@@ -10,8 +10,8 @@ import (
 )
 
 // Generation numbers the states of the tables that cached results depend on. A flow cache entry is valid for one
-// GenerationTables number, a policy verdict in a conntrack entry for one GenerationPolicy number, and a cached
-// identity for one GenerationIdentities number. Every change of such a table therefore ends with an advance.
+// GenerationTables number, and a policy verdict in a conntrack entry for one GenerationPolicy number. Every
+// change of such a table therefore ends with an advance.
 type Generation struct {
 	mu sync.Mutex
 	M  *ebpf.Map
@@ -19,9 +19,8 @@ type Generation struct {
 
 // The numbers that the agent advances. The datapath advances another one, GENERATION_PODS.
 const (
-	GenerationTables     = uint32(bpf.GenerationIndexGENERATION_TABLES)
-	GenerationPolicy     = uint32(bpf.GenerationIndexGENERATION_POLICY)
-	GenerationIdentities = uint32(bpf.GenerationIndexGENERATION_IDENTITIES)
+	GenerationTables = uint32(bpf.GenerationIndexGENERATION_TABLES)
+	GenerationPolicy = uint32(bpf.GenerationIndexGENERATION_POLICY)
 )
 
 // Advance invalidates the flow cache. Call it after the tables have changed: entries that were made from the old
@@ -31,9 +30,6 @@ func (g *Generation) Advance() error { return g.step(GenerationTables) }
 // AdvanceRevision makes the datapath re-evaluate the policies of existing connections. Call it after the policy
 // tables have changed.
 func (g *Generation) AdvanceRevision() error { return g.step(GenerationPolicy) }
-
-// AdvanceIdentities invalidates the identity cache. Call it after the identity tables have changed.
-func (g *Generation) AdvanceIdentities() error { return g.step(GenerationIdentities) }
 
 func (g *Generation) step(index uint32) error {
 	g.mu.Lock()
