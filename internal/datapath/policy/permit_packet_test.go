@@ -8,8 +8,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
-	"github.com/beeline-cni/beeline/internal/datapath/internal/testmaps"
-	"github.com/beeline-cni/beeline/internal/datapath/table"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
