@@ -23,6 +23,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/httpserve"
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
+	"github.com/beeline-cni/beeline/internal/agent/mode"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agent/status"
@@ -87,7 +88,7 @@ type Agent struct {
 	tables          *status.Tables
 	flows           *agentflow.Flows
 	failClosed      *failclosed.Pods
-	paths           paths
+	modes           mode.Modes
 	features        []agentapi.Feature
 	// beats are those of the loops, for /healthz; readiness and leaving are for probes, which must not wait for mu.
 	beats     loop.Beats
@@ -217,11 +218,11 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths, err := choosePaths(config)
+	modes, err := mode.Choose(mode.Asked{Routing: config.Routing, Services: config.Services, Policy: config.Policy, Cgroup: config.Cgroup})
 	if err != nil {
 		return nil, err
 	}
-	installation, err := config.installation(paths)
+	installation, err := config.installation(modes)
 	if err != nil {
 		return nil, err
 	}
@@ -229,12 +230,12 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	datapathConfig, err := config.datapath(paths)
+	datapathConfig, err := config.datapath(modes)
 	if err != nil {
 		return nil, err
 	}
 	if datapathConfig.Sizes.Routes == 0 {
-		if datapathConfig.Sizes.Routes, err = routesCapacity(config.BPFFS, source, log); err != nil {
+		if datapathConfig.Sizes.Routes, err = node.RoutesCapacity(config.BPFFS, source, log); err != nil {
 			return nil, err
 		}
 	}
@@ -250,7 +251,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		reporter:        reporter,
 		started:         time.Now(),
 		datapath:        dp,
-		paths:           paths,
+		modes:           modes,
 		features:        status.ProbeFeatures(dp.HaveTCX()),
 		pool:            pool,
 		attached:        map[string]int{},

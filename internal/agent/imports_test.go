@@ -10,8 +10,8 @@ import (
 func TestImportsGoDown(t *testing.T) {
 	testenv.ImportsGoDown(t, "github.com/beeline-cni/beeline/internal/agent", []string{
 		"value", "problem", "httpserve", "loop",
-		"failclosed", "conntrack", "flow", "lb", "node", "policy",
-		"endpoint",
+		"failclosed", "conntrack", "flow", "lb", "node", "policy", "natports",
+		"mode", "endpoint",
 		"status",
 		".", // wires them
 	})

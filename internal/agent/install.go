@@ -6,12 +6,13 @@ import (
 	"path/filepath"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/mode"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/install"
 )
 
 // installation is the configuration of the installer.
-func (c Config) installation(w paths) (install.Config, error) {
+func (c Config) installation(w mode.Modes) (install.Config, error) {
 	from := c.CNIPluginFrom
 	if from == "" {
 		program, err := os.Executable()
@@ -20,7 +21,7 @@ func (c Config) installation(w paths) (install.Config, error) {
 		}
 		from = filepath.Dir(program)
 	}
-	return install.Config{ConfDir: c.CNIConfDir, BinDir: c.CNIBinDir, CommandDir: c.CommandDir, From: from, Socket: c.Socket, PortMap: w.services != lb.ModeEBPF}, nil
+	return install.Config{ConfDir: c.CNIConfDir, BinDir: c.CNIBinDir, CommandDir: c.CommandDir, From: from, Socket: c.Socket, PortMap: w.Services != lb.ModeEBPF}, nil
 }
 
 // install installs the plugin and its configuration. A node where that fails is not ready. Its existing pods are not

@@ -132,7 +132,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.NewInvalidMetric(descInfo, err)
 		return
 	}
-	gauge(descInfo, 1, s.Version, s.Node, string(c.agent.paths.routing))
+	gauge(descInfo, 1, s.Version, s.Node, string(c.agent.modes.Routing))
 	ready := 0.0
 	if s.Ready {
 		ready = 1

@@ -32,8 +32,8 @@ func (a *Agent) problemSources() problemSources {
 	if a.servicesStatus != nil {
 		p.services = a.servicesStatus()
 	}
-	if a.paths.noCgroup != nil {
-		p.devices = append(p.devices, a.paths.noCgroup.Error())
+	if a.modes.NoCgroup != nil {
+		p.devices = append(p.devices, a.modes.NoCgroup.Error())
 	}
 	if a.healthzProblem != "" {
 		p.devices = append(p.devices, a.healthzProblem)

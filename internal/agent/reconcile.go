@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/endpoint"
+	"github.com/beeline-cni/beeline/internal/agent/natports"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/agent/value"
@@ -197,7 +198,7 @@ func (a *Agent) apply(want node.Desired, routes route.Table) (whole bool, wait e
 	vouch := err == nil
 	_, err = a.datapath.Uplinks.Sync(want.Uplinks)
 	step("table of uplinks", "pods may not reach external addresses", err)
-	step("ports of translation", "connections of the node and of pods may collide", a.reservePorts())
+	step("ports of translation", "connections of the node and of pods may collide", natports.Reserve(a.config.StateDir, a.config.NATPorts, a.config.Masquerade || a.services != nil, a.log))
 	a.applyServices(want)
 	a.applyPolicies(want)
 	wait = a.attachPrograms(want)

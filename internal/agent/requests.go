@@ -11,7 +11,7 @@ import (
 func (a *Agent) endpointOptions() endpoint.Options {
 	return endpoint.Options{
 		Config: a.config.NodeConfig, LB: a.config.ServiceConfig, MetricsAddress: a.config.MetricsAddress,
-		StateDir: a.config.StateDir, Routing: a.paths.routing, Lock: &a.mu, Pool: a.pool,
+		StateDir: a.config.StateDir, Routing: a.modes.Routing, Lock: &a.mu, Pool: a.pool,
 		Datapath: endpoint.Datapath{
 			Endpoints: a.datapath.Endpoints, ForgetConnections: a.datapath.Conntrack.Forget,
 			Detach: a.datapath.Detach, CheckPod: a.datapath.CheckPod,

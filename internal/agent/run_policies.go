@@ -15,14 +15,14 @@ var errPoliciesMissing = errors.New("programs that enforce NetworkPolicies wait 
 
 // newPolicies makes the Policies, where the datapath enforces them.
 func (a *Agent) newPolicies() (err error) {
-	if a.paths.policy != agentpolicy.ModeEBPF {
+	if a.modes.Policy != agentpolicy.ModeEBPF {
 		return nil
 	}
 	c := a.config
 	a.policies = agentpolicy.New(agentpolicy.Options{
 		Config: c.PolicyConfig, Node: c.NodeName, Manifests: c.Manifests != "",
-		Services: a.paths.services, NodePorts: c.NodePortAddresses, ExternalIPs: c.ExternalIPs,
-		DSR:   c.NodePortMode == lb.NodePortDSR && a.paths.routing == node.RoutingEBPF && c.Tunnel != node.TunnelVXLAN,
+		Services: a.modes.Services, NodePorts: c.NodePortAddresses, ExternalIPs: c.ExternalIPs,
+		DSR:   c.NodePortMode == lb.NodePortDSR && a.modes.Routing == node.RoutingEBPF && c.Tunnel != node.TunnelVXLAN,
 		Fresh: a.datapath.PoliciesFresh(), FailClosed: a.failClosed.Update, Changed: a.policiesChanged, Reconcile: a.reconcileSoon,
 		Beat: a.beats.Add("the loop of policies"),
 	}, a.datapath.Policies, a.log)
@@ -89,5 +89,5 @@ func (a *Agent) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) (*ag
 }
 
 func (a *Agent) errNoPolicies() error {
-	return agentapi.Errorf(agentapi.CodeInvalid, "this agent does not enforce NetworkPolicies (--policy=%s)", a.paths.policy)
+	return agentapi.Errorf(agentapi.CodeInvalid, "this agent does not enforce NetworkPolicies (--policy=%s)", a.modes.Policy)
 }

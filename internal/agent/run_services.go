@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/mode"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -16,7 +17,7 @@ import (
 )
 
 // datapath is the configuration of the datapath.
-func (c Config) datapath(w paths) (config.Datapath, error) {
+func (c Config) datapath(w mode.Modes) (config.Datapath, error) {
 	host, err := sock.NetnsCookie()
 	if err != nil {
 		return config.Datapath{}, err
@@ -28,11 +29,11 @@ func (c Config) datapath(w paths) (config.Datapath, error) {
 	return config.Datapath{
 		TunnelPort:    uint16(tunnelPort),
 		Root:          c.BPFFS,
-		EBPFRouting:   w.routing == node.RoutingEBPF,
+		EBPFRouting:   w.Routing == node.RoutingEBPF,
 		Masquerade:    c.Masquerade,
-		StackServices: w.services == lb.ModeKubeProxy,
-		Services:      w.services == lb.ModeEBPF,
-		Policy:        w.policy == agentpolicy.ModeEBPF,
+		StackServices: w.Services == lb.ModeKubeProxy,
+		Services:      w.Services == lb.ModeEBPF,
+		Policy:        w.Policy == agentpolicy.ModeEBPF,
 		Flows:         c.Flows.Datapath(),
 		FlowsRate:     uint32(c.FlowsRate),
 		FlowsSample:   uint32(c.FlowsSample),
@@ -40,7 +41,7 @@ func (c Config) datapath(w paths) (config.Datapath, error) {
 		HostNetns:     host,
 		NATPorts:      localport.Range(c.NATPorts),
 		MaglevSize:    int(c.MaglevTableSize),
-		Cgroup:        w.cgroup,
+		Cgroup:        w.Cgroup,
 		Acceleration:  c.NodePortAcceleration,
 		Sizes: config.Sizes{
 			Routes: uint32(c.RoutesMax), Services: uint32(c.Sizes.Services), Backends: uint32(c.Sizes.Backends), NAT: uint32(c.Sizes.NAT),
@@ -52,7 +53,7 @@ func (c Config) datapath(w paths) (config.Datapath, error) {
 
 // newServices makes the Services, where the datapath translates them.
 func (a *Agent) newServices() (err error) {
-	if a.paths.services != lb.ModeEBPF {
+	if a.modes.Services != lb.ModeEBPF {
 		return nil
 	}
 	hooks := lb.Hooks{BackendsGone: a.expiry.BackendsGone, Reconcile: a.reconcileSoon}
@@ -70,7 +71,7 @@ func (a *Agent) reconcileSoon() {
 // Services implements agentapi.Service.
 func (a *Agent) Services(_ context.Context, which agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
 	if a.services == nil {
-		return nil, agentapi.Errorf(agentapi.CodeInvalid, "this agent does not translate Services (--services=%s)", a.paths.services)
+		return nil, agentapi.Errorf(agentapi.CodeInvalid, "this agent does not translate Services (--services=%s)", a.modes.Services)
 	}
 	return a.services.List(which)
 }

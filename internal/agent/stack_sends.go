@@ -12,7 +12,7 @@ func (a *Agent) stackSends() bool {
 			return true
 		}
 	}
-	if a.paths.services == lb.ModeKubeProxy {
+	if a.modes.Services == lb.ModeKubeProxy {
 		return true
 	}
 	return a.services != nil && a.services.BackendLocal()

@@ -148,11 +148,12 @@ func (a *Agent) choices() []agentapi.Choice {
 			masquerade.Why = "this node has no pod range yet"
 		}
 	}
-	choices := []agentapi.Choice{
-		{Name: "device", Asked: "veth", Chosen: "veth", Why: "the one kind of pod device there is so far"},
-		a.paths.routingChoice(a.config), a.paths.servicesChoice(a.config), a.paths.policyChoice(a.config), a.flows.Status(), attach, uplink, a.tunnelChoice(), mtu, masquerade,
-	}
-	return append(choices, a.serviceChoices()...)
+	return slices.Concat(
+		[]agentapi.Choice{{Name: "device", Asked: "veth", Chosen: "veth", Why: "the one kind of pod device there is so far"}},
+		a.modes.Choices(),
+		[]agentapi.Choice{a.flows.Status(), attach, uplink, a.tunnelChoice(), mtu, masquerade},
+		a.serviceChoices(),
+	)
 }
 
 func onOff(on bool) string {

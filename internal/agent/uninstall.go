@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agent/endpoint"
+	"github.com/beeline-cni/beeline/internal/agent/natports"
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
@@ -87,9 +88,9 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 	routes, err := route.Sync(nil)
 	count("routes", routes)
 	step("remove routes", err)
-	released, err := loadReserved(config.StateDir)
+	released, err := natports.Load(config.StateDir)
 	if err == nil && len(released.Added) > 0 {
-		if err = releasePorts(config.StateDir); err == nil {
+		if err = natports.Release(config.StateDir); err == nil {
 			say("reservation of ports " + released.Ports.String())
 		}
 	}

@@ -1,4 +1,4 @@
-package agent
+package node
 
 import (
 	"context"
@@ -25,9 +25,9 @@ type counter interface {
 	CountNodes(context.Context) (int, error)
 }
 
-// routesCapacity is the number of prefixes that the datapath's table must hold: by the number of nodes now, and never
+// RoutesCapacity is the number of prefixes that the datapath's table must hold: by the number of nodes now, and never
 // less than that of an earlier agent, which may have known more.
-func routesCapacity(bpffs string, source cluster.Source, log *slog.Logger) (uint32, error) {
+func RoutesCapacity(bpffs string, source cluster.Source, log *slog.Logger) (uint32, error) {
 	before, err := datapath.RoutesSize(bpffs)
 	if err != nil {
 		return 0, err

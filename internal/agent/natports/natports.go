@@ -1,19 +1,20 @@
-package agent
+// Package natports keeps the node's own sockets off the ports that NAT allocates.
+package natports
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
-	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
-// reserved is what the agent has taken from the node's own sockets, so that uninstall gives back exactly that.
-type reserved struct {
+// Reserved is what the agent has taken from the node's own sockets, so that uninstall gives back exactly that.
+type Reserved struct {
 	// Ports are the requested range, Added the parts of it that were not reserved before.
 	Ports value.PortRange   `json:"ports"`
 	Added []localport.Range `json:"added"`
@@ -24,7 +25,8 @@ type reserved struct {
 
 func reservedFile(stateDir string) string { return filepath.Join(stateDir, "reserved-ports.json") }
 
-func loadReserved(stateDir string) (r reserved, err error) {
+// Load reads what agents with this state directory have reserved.
+func Load(stateDir string) (r Reserved, err error) {
 	data, err := os.ReadFile(reservedFile(stateDir))
 	if errors.Is(err, os.ErrNotExist) {
 		return r, nil
@@ -38,7 +40,7 @@ func loadReserved(stateDir string) (r reserved, err error) {
 	return r, nil
 }
 
-func (r reserved) save(stateDir string) error {
+func (r Reserved) save(stateDir string) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode which ports are reserved: %w", err)
@@ -50,27 +52,26 @@ func (r reserved) save(stateDir string) error {
 	return os.Rename(path+".tmp", path)
 }
 
-// reservePorts keeps the node's own sockets off the ports that NAT allocates. It writes down what it is about to take
+// Reserve keeps the node's own sockets off the ports that NAT allocates, while anything is translated. It writes down what it is about to take
 // first.
 //
 // From a reserved port the kernel goes on to the next one that is not reserved (udp_lib_get_port,
 // __inet_hash_connect). Where most ephemeral ports are reserved, most sockets would get the first port behind them:
 // after a long search, and easy to guess for an attacker who forges replies. So the range of ephemeral ports is moved
 // instead.
-func (a *Agent) reservePorts() error {
-	if !a.config.Masquerade && a.paths.services != lb.ModeEBPF {
-		return releasePorts(a.config.StateDir)
+func Reserve(stateDir string, now value.PortRange, translates bool, log *slog.Logger) error {
+	if !translates {
+		return Release(stateDir)
 	}
-	now := a.config.NATPorts
-	before, err := loadReserved(a.config.StateDir)
+	before, err := Load(stateDir)
 	if err != nil {
-		a.log.Warn("reservations of earlier agents are not given back", "error", err)
+		log.Warn("reservations of earlier agents are not given back", "error", err)
 	}
 	if before.Ports != now {
-		if err := releasePorts(a.config.StateDir); err != nil {
+		if err := Release(stateDir); err != nil {
 			return err
 		}
-		before = reserved{}
+		before = Reserved{}
 	}
 	add, err := localport.Unreserved(localport.Range(now))
 	if err != nil {
@@ -85,19 +86,19 @@ func (a *Agent) reservePorts() error {
 		return nil
 	}
 	// Both are parts of now; a part that is in both was removed from the list by another program meanwhile.
-	taken := reserved{Ports: now, Added: localport.Join(append(before.Added, add...)), Local: before.Local, Beside: before.Beside}
+	taken := Reserved{Ports: now, Added: localport.Join(append(before.Added, add...)), Local: before.Local, Beside: before.Beside}
 	if beside != local {
 		taken.Local, taken.Beside = local, beside
 	}
-	if err := taken.save(a.config.StateDir); err != nil {
+	if err := taken.save(stateDir); err != nil {
 		return err
 	}
-	return a.takePorts(local, beside)
+	return take(now, local, beside, log)
 }
 
-// takePorts reserves the ports of NAT, and makes `beside` the range of ephemeral ports instead of `local`.
-func (a *Agent) takePorts(local, beside localport.Range) error {
-	added, err := localport.Reserve(localport.Range(a.config.NATPorts))
+// take reserves the ports of NAT, and makes `beside` the range of ephemeral ports instead of `local`.
+func take(now value.PortRange, local, beside localport.Range, log *slog.Logger) error {
+	added, err := localport.Reserve(localport.Range(now))
 	if err != nil {
 		return err
 	}
@@ -106,13 +107,13 @@ func (a *Agent) takePorts(local, beside localport.Range) error {
 			return err
 		}
 	}
-	a.log.Info("ports reserved for NAT", "ports", a.config.NATPorts.String(), "added", added, "sockets", value.PortRange(beside).String())
+	log.Info("ports reserved for NAT", "ports", now.String(), "added", added, "sockets", value.PortRange(beside).String())
 	return nil
 }
 
-// releasePorts gives back what agents with this state directory have reserved.
-func releasePorts(stateDir string) error {
-	r, err := loadReserved(stateDir)
+// Release gives back what agents with this state directory have reserved.
+func Release(stateDir string) error {
+	r, err := Load(stateDir)
 	if err != nil || len(r.Added) == 0 && r.Beside == (localport.Range{}) {
 		return err
 	}

@@ -1,4 +1,4 @@
-package agent
+package natports
 
 import (
 	"errors"
@@ -33,11 +33,9 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 		if err := errors.Join(os.WriteFile(key, []byte("8080,50000"), 0), os.WriteFile(localKey, []byte("32768 60999"), 0)); err != nil {
 			return err
 		}
-		config := Config{StateDir: t.TempDir(), NodeConfig: NodeConfig{Masquerade: true}}
+		translates, stateDir, log := true, t.TempDir(), slog.New(slog.DiscardHandler)
 		reserve := func(first, last uint16) {
-			config.NATPorts = value.PortRange{First: first, Last: last}
-			a := &Agent{config: config, log: slog.New(slog.DiscardHandler)}
-			if err := a.reservePorts(); err != nil {
+			if err := Reserve(stateDir, value.PortRange{First: first, Last: last}, translates, log); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -53,7 +51,7 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 			reserve(40000, 65535)
 			expect("after the list was reset", "8080,40000-65535")
 		}
-		if r, err := loadReserved(config.StateDir); err != nil || len(r.Added) > 2 {
+		if r, err := Load(stateDir); err != nil || len(r.Added) > 2 {
 			t.Errorf("written are %v, %v: more each time", r.Added, err)
 		}
 		if err := os.WriteFile(localKey, []byte("30001 60000"), 0); err != nil {
@@ -64,13 +62,13 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 		reserve(45000, 46000)
 		expect("another range", "8080,45000-46000,50000")
 		local("another range", "30001-44999")
-		config.Masquerade = false
+		translates = false
 		reserve(45000, 46000)
 		expect("nothing is translated", "8080,50000")
 		local("nothing is translated", "30001-60000")
-		config.Masquerade = true
+		translates = true
 		reserve(45000, 46000)
-		if err := releasePorts(config.StateDir); err != nil {
+		if err := Release(stateDir); err != nil {
 			return err
 		}
 		expect("uninstalled", "8080,50000")
@@ -79,11 +77,11 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 		if err := os.WriteFile(localKey, []byte("20001 60000"), 0); err != nil {
 			return err
 		}
-		if err := releasePorts(config.StateDir); err != nil {
+		if err := Release(stateDir); err != nil {
 			return err
 		}
 		local("foreign choice before uninstall", "20001-60000")
-		return releasePorts(config.StateDir)
+		return Release(stateDir)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package agent
+package node
 
 import (
 	"context"
@@ -19,7 +19,7 @@ type counted struct {
 func (c counted) CountNodes(context.Context) (int, error) { return c.nodes, c.err }
 
 // The capacity of routes follows the size of the cluster, and has a default where that is unknown.
-func TestRoutesRoom(t *testing.T) {
+func TestRoutesCapacity(t *testing.T) {
 	for _, c := range []struct {
 		of   cluster.Source
 		want uint32
@@ -32,7 +32,7 @@ func TestRoutesRoom(t *testing.T) {
 		{counted{err: errors.New("no response")}, 32768},
 		{cluster.NewManifests(t.TempDir(), slog.New(slog.DiscardHandler)), 32768},
 	} {
-		got, err := routesCapacity(t.TempDir(), c.of, slog.New(slog.DiscardHandler))
+		got, err := RoutesCapacity(t.TempDir(), c.of, slog.New(slog.DiscardHandler))
 		if err != nil || got != c.want {
 			t.Errorf("%+v: capacity %d, want %d: %v", c.of, got, c.want, err)
 		}

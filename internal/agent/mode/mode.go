@@ -1,0 +1,87 @@
+// Package mode chooses the modes that the configuration leaves open or the kernel does not support, once, when the
+// agent starts.
+package mode
+
+import (
+	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/node"
+	"github.com/beeline-cni/beeline/internal/agent/policy"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/datapath/kernel"
+	"github.com/beeline-cni/beeline/internal/device/kernelprobe"
+)
+
+// Modes are the modes of one node.
+type Modes struct {
+	// Routing, Services and Policy are active.
+	Routing  node.Routing
+	Services lb.Mode
+	Policy   policy.Mode
+	// Cgroup is where sockets are connected to backends; NoCgroup says why there is none.
+	Cgroup   string
+	NoCgroup error
+	asked    Asked
+	// noConntrack says that eBPF routing was requested beside kube-proxy on a kernel where they do not work together.
+	noConntrack bool
+}
+
+// Asked are the modes of the configuration, and its directory of sockets.
+type Asked struct {
+	Routing  node.Routing
+	Services lb.Mode
+	Policy   policy.Mode
+	Cgroup   string
+}
+
+// Choose probes the kernel for modes that the configuration leaves open.
+func Choose(asked Asked) (Modes, error) {
+	m := Modes{asked: asked, Routing: asked.Routing, Services: asked.Services, Policy: asked.Policy}
+	if m.Policy == policy.ModeAuto {
+		m.Policy = policy.ModeEBPF
+	}
+	if m.Services == lb.ModeAuto {
+		m.Services = lb.ModeEBPF
+	}
+	if m.Services == lb.ModeEBPF {
+		m.Cgroup, m.NoCgroup = findCgroup(asked.Cgroup)
+	}
+	if m.Routing != node.RoutingEBPF || m.Services != lb.ModeKubeProxy {
+		return m, nil
+	}
+	if err := kernelprobe.LoadConntrack(); err != nil {
+		return m, err
+	}
+	have, err := kernel.HaveConntrack()
+	if err != nil {
+		return m, err
+	}
+	if !have {
+		m.Routing, m.noConntrack = node.RoutingKernel, true
+	}
+	return m, nil
+}
+
+// Choices are the active modes with the reason for each.
+func (m Modes) Choices() []agentapi.Choice {
+	routing := agentapi.Choice{Name: "routing", Asked: string(m.asked.Routing), Chosen: string(m.Routing)}
+	switch {
+	case m.noConntrack:
+		routing.Why = "BPF programs cannot read this kernel's connection tracking (Linux 5.18, CONFIG_NF_CONNTRACK, CONFIG_DEBUG_INFO_BTF), which they need beside kube-proxy"
+	case m.Routing == node.RoutingKernel:
+		routing.Why = "as requested: the kernel stack forwards"
+	default:
+		routing.Why = "packets between pods bypass the kernel stack"
+	}
+	services := agentapi.Choice{Name: "services", Asked: string(m.asked.Services), Chosen: string(m.Services), Why: "as requested"}
+	switch {
+	case m.NoCgroup != nil:
+		services.Why = "packet by packet: " + m.NoCgroup.Error()
+	case m.Services == lb.ModeEBPF:
+		services.Why = "sockets below " + m.Cgroup + " connect to backends; packets from elsewhere are translated"
+	}
+	policies := agentapi.Choice{Name: "policy", Asked: string(m.asked.Policy), Chosen: string(m.Policy), Why: "as requested: NetworkPolicies have no effect on this node"}
+	if m.Policy == policy.ModeEBPF {
+		policies.Why = "NetworkPolicies are enforced where packets leave and enter pods"
+	}
+	return []agentapi.Choice{routing, services, policies}
+}
