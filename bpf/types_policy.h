@@ -123,8 +123,8 @@ enum ct_flag {
 
 /* The kind of a flow event. */
 enum flow_kind {
-	FLOW_OPENED = 0,   /* a connection was created */
-	FLOW_ANSWERED = 1, /* first reply */
+	FLOW_NEW = 0,	   /* a connection was created */
+	FLOW_REPLIED = 1,  /* first reply */
 	FLOW_CLOSED = 2,   /* closed by TCP, with totals; the agent reports timeouts */
 	FLOW_DROPPED = 3,  /* a packet was dropped */
 	FLOW_REVOKED = 4,  /* a connection is no longer allowed, with totals */

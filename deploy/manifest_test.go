@@ -44,7 +44,7 @@ func object[T any](t *testing.T, file, kind string) (decoded T) {
 	return decoded
 }
 
-// The agent's rights are those that its code uses, no more and no fewer.
+// The agent has the rights that its code uses, no more and no fewer.
 func TestRights(t *testing.T) {
 	role := object[rbacv1.ClusterRole](t, "beeline.yaml", "ClusterRole")
 	rights := func(group, resource string, verbs []string) (all []string) {

@@ -34,13 +34,18 @@ var retired = []struct {
 	{regexp.MustCompile(`(?i)contender`), "network (under test)"},
 	{regexp.MustCompile(`(?i)inquir(y|ies)`), "policy context"},
 	{regexp.MustCompile(`(?i)young_?session|\byoung\b`), "ct_new"},
+	{regexp.MustCompile(`(?i)pushed ?out\b`), "evicted"},
+	{regexp.MustCompile(`(?i)judgement`), "decision"},
+	{regexp.MustCompile(`(?i)in_?force\b`), "active"},
+	{regexp.MustCompile(`FLOW_(OPENED|ANSWERED)\b|FlowEvent(Opened|Answered)\b`), "FLOW_NEW, FLOW_REPLIED"},
+	{regexp.MustCompile(`IdWorld|WorldPort|newWorld|OnePlace|goesOn\b|\bfunc Test\w*(Sessions?|Young|Told|World|Unanswered)([A-Z]\w*)?\(`), "external, slot, progress, entry, reported, unreplied"},
 	{regexp.MustCompile(`POLICED_|\bpoliced?_pods\b`), "ENFORCE_, policy_pods"},
 	{regexp.MustCompile(`\b(PLACE_[A-Z]|SEPARATE\b)`), "HOOK_, GLOBAL_FN"},
 	{regexp.MustCompile(`\b(unmasqueraded|untranslatable|connections_full|no_nat_port|unanswered|wrong_pod|(in|e)gress_closed|policy_closed|unknown_fragment)\b`), "the drop reason's name"},
 	{regexp.MustCompile(`--(openings-max|connections-max|sessions-max|flows-kept|contenders)\b`), "--nat-pending-max, --nat-max, --conntrack-max, --flows-buffer, --networks"},
 }
 
-// checkedWords are the kinds of files that people read, and wordsApart those that hold other people's text, data, or this list:
+// checkedWords are the kinds of files that people read. wordsApart are files with other people's text, data, or this list:
 // the cached image recipes of the testbed have /etc/passwd, with the user nobody.
 var (
 	checkedWords = regexp.MustCompile(`\.(md|go|c|h|ya?ml|sh|tpl)$|(^|/)(Makefile|Dockerfile)$`)

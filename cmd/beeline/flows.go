@@ -106,16 +106,16 @@ func printFlows(w io.Writer, list *agentapi.FlowList) error {
 // noFlows explains an empty list.
 func noFlows(list *agentapi.FlowList) string {
 	switch {
-	case list.Telling == "off":
+	case list.Mode == "off":
 		return "Flows are off on this node (--flows=off)."
-	case list.Kept == 0 && list.Telling == "drops":
+	case list.Buffered == 0 && list.Mode == "drops":
 		return "No drops since the agent started; connections are not reported on this node (--flows=drops)."
-	case list.Kept == 0 && list.Telling == "policy":
+	case list.Buffered == 0 && list.Mode == "policy":
 		return "No flows yet: only drops, and connections of pods that NetworkPolicies select, are reported (--flows=policy)."
-	case list.Kept == 0:
+	case list.Buffered == 0:
 		return "No flows yet."
 	}
-	return fmt.Sprintf("None of the %d flows in the buffer, since %s, matches.", list.Kept, list.Oldest.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("None of the %d flows in the buffer, since %s, matches.", list.Buffered, list.Oldest.UTC().Format(time.RFC3339))
 }
 
 // printLosses prints a line for each kind of lost events.

@@ -28,23 +28,23 @@ var flowNoon = time.Date(2026, 5, 1, 12, 0, 0, 123456789, time.UTC)
 // someFlows has one of each kind of line.
 func someFlows() []agentapi.Flow {
 	cart, db := flowPod("shop", "cart", "10.1.1.2", 40000), flowPod("shop", "db-0", "10.1.2.2", 5432, "shop/db")
-	opened := agentapi.Flow{
-		Time: flowNoon, Event: agentapi.FlowEventOpened, Verdict: agentapi.FlowAllowed, Protocol: "TCP", Source: cart, Destination: db,
+	started := agentapi.Flow{
+		Time: flowNoon, Event: agentapi.FlowEventNew, Verdict: agentapi.FlowAllowed, Protocol: "TCP", Source: cart, Destination: db,
 		EgressPolicy: "shop/from-cart", IngressPolicy: "shop/to-db", Program: "from_pod", Packets: 1, Bytes: 74,
 	}
-	closed := opened
-	closed.Time, closed.Event, closed.Packets, closed.AnswerPackets = flowNoon.Add(time.Second), agentapi.FlowEventClosed, 6, 5
-	pushedOut := closed
-	pushedOut.PushedOut = true
-	revoked := opened
+	closed := started
+	closed.Time, closed.Event, closed.Packets, closed.ReplyPackets = flowNoon.Add(time.Second), agentapi.FlowEventClosed, 6, 5
+	evicted := closed
+	evicted.Evicted = true
+	revoked := started
 	revoked.Event, revoked.EgressPolicy, revoked.IngressPolicy = agentapi.FlowEventRevoked, "", ""
-	probe := opened
+	probe := started
 	probe.EgressPolicy, probe.IngressPolicy = "", ""
 	probe.Source = agentapi.FlowEnd{Address: netip.MustParseAddr("172.30.0.1"), Port: 40000, Kind: agentapi.FlowEndNode, Name: "a", Node: "a"}
 	stranger := probe
 	stranger.Source.Name, stranger.Source.Node = "b", "b"
 	return []agentapi.Flow{
-		opened, closed, revoked, pushedOut, probe, stranger,
+		started, closed, revoked, evicted, probe, stranger,
 		{
 			Time: flowNoon, Event: agentapi.FlowEventDropped, Verdict: agentapi.FlowDropped, Protocol: "UDP",
 			Source: agentapi.FlowEnd{Address: netip.MustParseAddr("2001:db8::7"), Port: 53}, Destination: flowPod("shop", "cart", "fd00::2", 9),
@@ -61,7 +61,7 @@ func someFlows() []agentapi.Flow {
 			Reason: "not_ip", Meaning: "the frame is not IP", Program: "from_pod", Packets: 1,
 		},
 		{
-			Time: flowNoon, Event: agentapi.FlowEventOpened, Verdict: agentapi.FlowAllowed, Protocol: "TCP", Source: cart, Packets: 1,
+			Time: flowNoon, Event: agentapi.FlowEventNew, Verdict: agentapi.FlowAllowed, Protocol: "TCP", Source: cart, Packets: 1,
 			Destination: agentapi.FlowEnd{Address: netip.MustParseAddr("10.96.0.5"), Port: 80, Kind: agentapi.FlowEndService, Namespace: "shop", Name: "web"},
 		},
 	}
@@ -70,24 +70,24 @@ func someFlows() []agentapi.Flow {
 func TestPrintFlows(t *testing.T) {
 	var out strings.Builder
 	list := &agentapi.FlowList{
-		Flows: someFlows(), Kept: 7, Telling: "policy",
-		Losses: []agentapi.FlowLoss{{Event: "dropped", Why: "limited", Meaning: "there were too many", Events: 3}},
+		Flows: someFlows(), Buffered: 7, Mode: "policy",
+		Losses: []agentapi.FlowLoss{{Event: "dropped", Reason: "limited", Meaning: "there were too many", Events: 3}},
 	}
 	if err := printFlows(&out, list); err != nil {
 		t.Fatal(err)
 	}
 	want := strings.Join([]string{
 		"TIME          SOURCE                        DESTINATION                       PROTOCOL  EVENT    PACKETS  REASON",
-		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       opened   1        allowed by shop/from-cart (egress) and shop/to-db (ingress)",
+		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       new      1        allowed by shop/from-cart (egress) and shop/to-db (ingress)",
 		"12:00:01.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       closed   6/5      allowed by shop/from-cart (egress) and shop/to-db (ingress)",
 		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       revoked  1/0      no NetworkPolicy allows it any more: see `beeline policy explain`",
 		"12:00:01.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       closed   ≥6/5     allowed by shop/from-cart (egress) and shop/to-db (ingress); evicted from the full conntrack table, so its end is unknown",
-		"12:00:00.123  node a:40000               →  shop/db-0:5432 (Service shop/db)  TCP       opened   1        the pod's own node",
-		"12:00:00.123  node b:40000               →  shop/db-0:5432 (Service shop/db)  TCP       opened   1        -",
+		"12:00:00.123  node a:40000               →  shop/db-0:5432 (Service shop/db)  TCP       new      1        the pod's own node",
+		"12:00:00.123  node b:40000               →  shop/db-0:5432 (Service shop/db)  TCP       new      1        -",
 		"12:00:00.123  [2001:db8::7]:53           →  shop/cart:9                       UDP       dropped  12       ingress_policy in to_pod: no rule allows it",
 		"12:00:00.123  shop/cart as 198.51.100.7  →  node a                            ICMP      dropped  1        spoofed_source in from_pod: the source is another's",
 		"12:00:00.123  shop/cart                  →  ?                                 -         dropped  1        not_ip in from_pod: the frame is not IP",
-		"12:00:00.123  shop/cart:40000            →  Service shop/web:80               TCP       opened   1        -",
+		"12:00:00.123  shop/cart:40000            →  Service shop/web:80               TCP       new      1        -",
 		"Lost: 3 dropped events: there were too many.",
 		"",
 	}, "\n")
@@ -99,13 +99,13 @@ func TestPrintFlows(t *testing.T) {
 // An empty list is explained.
 func TestPrintNoFlows(t *testing.T) {
 	for want, list := range map[string]agentapi.FlowList{
-		"Flows are off on this node (--flows=off).\n":                                                                     {Telling: "off"},
-		"No drops since the agent started; connections are not reported on this node (--flows=drops).\n":                  {Telling: "drops"},
-		"No flows yet: only drops, and connections of pods that NetworkPolicies select, are reported (--flows=policy).\n": {Telling: "policy"},
-		"No flows yet.\n": {Telling: "all"},
-		"None of the 7 flows in the buffer, since 2026-05-01T12:00:00Z, matches.\n": {Telling: "all", Kept: 7, Oldest: flowNoon},
-		"No flows yet.\nLost: 9 opened events: the reader was too slow.\n": {
-			Telling: "all", Losses: []agentapi.FlowLoss{{Event: "opened", Meaning: "the reader was too slow", Events: 9}},
+		"Flows are off on this node (--flows=off).\n":                                                                     {Mode: "off"},
+		"No drops since the agent started; connections are not reported on this node (--flows=drops).\n":                  {Mode: "drops"},
+		"No flows yet: only drops, and connections of pods that NetworkPolicies select, are reported (--flows=policy).\n": {Mode: "policy"},
+		"No flows yet.\n": {Mode: "all"},
+		"None of the 7 flows in the buffer, since 2026-05-01T12:00:00Z, matches.\n": {Mode: "all", Buffered: 7, Oldest: flowNoon},
+		"No flows yet.\nLost: 9 new events: the reader was too slow.\n": {
+			Mode: "all", Losses: []agentapi.FlowLoss{{Event: "new", Meaning: "the reader was too slow", Events: 9}},
 		},
 	} {
 		var out strings.Builder
@@ -124,7 +124,7 @@ type flowService struct {
 
 func (s *flowService) Flows(_ context.Context, which agentapi.FlowFilter) (*agentapi.FlowList, error) {
 	s.requested = append(s.requested, which)
-	return &agentapi.FlowList{Telling: "policy", Flows: someFlows()[:1], Kept: 1}, s.err
+	return &agentapi.FlowList{Mode: "policy", Flows: someFlows()[:1], Buffered: 1}, s.err
 }
 
 func (s *flowService) FollowFlows(ctx context.Context, which agentapi.FlowFilter, each func(agentapi.FlowLine) error) error {
@@ -137,7 +137,7 @@ func (s *flowService) FollowFlows(ctx context.Context, which agentapi.FlowFilter
 			return err
 		}
 	}
-	lost := agentapi.FlowLoss{Event: "dropped", Why: "limited", Meaning: "there were too many", Events: 3}
+	lost := agentapi.FlowLoss{Event: "dropped", Reason: "limited", Meaning: "there were too many", Events: 3}
 	for _, line := range []agentapi.FlowLine{{}, {Missed: 5}, {Lost: &lost}} {
 		if err := each(line); err != nil {
 			return err
@@ -161,7 +161,7 @@ func serveFlows(t *testing.T, s *flowService) string {
 	return socket
 }
 
-func TestFlowsCommandAsks(t *testing.T) {
+func TestFlowsCommandRequests(t *testing.T) {
 	s := &flowService{}
 	socket := serveFlows(t, s)
 	for _, c := range []struct {
@@ -235,8 +235,8 @@ func TestFlowsCommandFollows(t *testing.T) {
 		return code, stdout.String(), stderr.String()
 	}
 	code, out, errOut := follow(4)
-	want := "12:00:00.123  shop/cart:40000                  → shop/db-0:5432 (Service shop/db)  TCP     opened         1  allowed by shop/from-cart (egress) and shop/to-db (ingress)\n" +
-		"12:00:01.123  shop/cart:40000                  → shop/db-0:5432 (Service shop/db)  TCP     closed       6/5  allowed by shop/from-cart (egress) and shop/to-db (ingress)\n" +
+	want := "12:00:00.123  shop/cart:40000                  → shop/db-0:5432 (Service shop/db)  TCP     new           1  allowed by shop/from-cart (egress) and shop/to-db (ingress)\n" +
+		"12:00:01.123  shop/cart:40000                  → shop/db-0:5432 (Service shop/db)  TCP     closed      6/5  allowed by shop/from-cart (egress) and shop/to-db (ingress)\n" +
 		"Missed 5 events: this command was too slow.\n" +
 		"Lost: 3 dropped events: there were too many.\n"
 	if code != 0 || errOut != "Watching; end with Ctrl-C.\n" {

@@ -14,10 +14,10 @@ const flowTime = "15:04:05.000"
 // flowRow is a flow in columns.
 func flowRow(f agentapi.Flow) []string {
 	packets := fmt.Sprint(f.Packets)
-	if f.AnswerPackets > 0 || f.Event == agentapi.FlowEventClosed || f.Event == agentapi.FlowEventRevoked {
-		packets += fmt.Sprintf("/%d", f.AnswerPackets)
+	if f.ReplyPackets > 0 || f.Event == agentapi.FlowEventClosed || f.Event == agentapi.FlowEventRevoked {
+		packets += fmt.Sprintf("/%d", f.ReplyPackets)
 	}
-	if f.PushedOut {
+	if f.Evicted {
 		packets = "≥" + packets
 	}
 	return []string{
@@ -28,7 +28,7 @@ func flowRow(f agentapi.Flow) []string {
 // Widths of the columns of a stream, whose rows are not known in advance.
 const (
 	flowEndWidth   = 32
-	flowEventWidth = 8
+	flowEventWidth = 7
 )
 
 // flowLine formats a flow as a line of a stream.
@@ -104,7 +104,7 @@ func flowWhy(f agentapi.Flow) string {
 	case flowOfNode(f):
 		why = "the pod's own node"
 	}
-	if f.PushedOut {
+	if f.Evicted {
 		why += "; evicted from the full conntrack table, so its end is unknown"
 	}
 	return why

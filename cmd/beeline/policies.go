@@ -98,7 +98,7 @@ func policyRows(s *agentapi.Status) [][]string {
 		rows = append(rows, []string{name, fmt.Sprint(current), capacity})
 	}
 	policies := fmt.Sprint(p.Policies)
-	if !p.Known {
+	if !p.Synced {
 		policies = "not synced"
 	}
 	add("policies", policies, "")

@@ -50,11 +50,11 @@ func (e *explainer) socket(t *testing.T) string {
 
 // The arguments become the request, and the result the exit code.
 func TestPolicyExplain(t *testing.T) {
-	allowed := &agentapi.PolicyAnswer{Allowed: true, Ways: []agentapi.PolicyWay{{From: "a", To: "b", Allowed: true}}}
-	denied := &agentapi.PolicyAnswer{Ways: []agentapi.PolicyWay{{From: "a", To: "b", Ingress: agentapi.PolicyJudgement{
+	allowed := &agentapi.PolicyAnswer{Allowed: true, Paths: []agentapi.PolicyPath{{From: "a", To: "b", Allowed: true}}}
+	denied := &agentapi.PolicyAnswer{Paths: []agentapi.PolicyPath{{From: "a", To: "b", Ingress: agentapi.PolicyDecision{
 		Pod: "shop/web", Reason: "no rule allows it", Policies: []string{"shop/p"}, Near: []string{"shop/p spec.ingress[0] allows the peer, but not the port"},
 	}}}}
-	backend := &agentapi.PolicyAnswer{Allowed: true, Ways: []agentapi.PolicyWay{{From: "a", To: "b port 8080/TCP", Service: "shop/web", Allowed: true}}}
+	backend := &agentapi.PolicyAnswer{Allowed: true, Paths: []agentapi.PolicyPath{{From: "a", To: "b port 8080/TCP", Service: "shop/web", Allowed: true}}}
 	for _, c := range []struct {
 		args      []string
 		answer    *agentapi.PolicyAnswer
@@ -82,11 +82,11 @@ func TestPolicyExplain(t *testing.T) {
 
 // The output has the other end as policies see it, and marks a backend that gets no connection.
 func TestPolicyExplainForwarded(t *testing.T) {
-	allowed := agentapi.PolicyJudgement{Pod: "shop/a", Allowed: true, Reason: "a rule allows it"}
-	denied := agentapi.PolicyJudgement{Pod: "shop/web", Reason: "no rule allows it"}
-	answer := &agentapi.PolicyAnswer{Allowed: true, Ways: []agentapi.PolicyWay{
+	allowed := agentapi.PolicyDecision{Pod: "shop/a", Allowed: true, Reason: "a rule allows it"}
+	denied := agentapi.PolicyDecision{Pod: "shop/web", Reason: "no rule allows it"}
+	answer := &agentapi.PolicyAnswer{Allowed: true, Paths: []agentapi.PolicyPath{
 		{From: "shop/a", To: "b port 8080/TCP", Service: "shop/web", SentTo: "192.0.2.2:30080", SeenAs: "192.0.2.2", Allowed: true, Egress: allowed, Ingress: allowed},
-		{From: "shop/a", To: "c port 8080/TCP", Service: "shop/web", SentTo: "192.0.2.2:30080", Unused: true, Egress: agentapi.PolicyJudgement{Allowed: true, Reason: "none"}, Ingress: denied},
+		{From: "shop/a", To: "c port 8080/TCP", Service: "shop/web", SentTo: "192.0.2.2:30080", Unused: true, Egress: agentapi.PolicyDecision{Allowed: true, Reason: "none"}, Ingress: denied},
 	}}
 	code, stdout, stderr := beeline(t, "policy", "explain", "--socket", (&explainer{answer: answer}).socket(t), "shop/a", "192.0.2.2:30080")
 	want := `shop/a to b port 8080/TCP, a backend of Service shop/web: allowed

@@ -95,10 +95,10 @@ func unbracketed(address string) string {
 }
 
 func printAnswer(w io.Writer, a *agentapi.PolicyAnswer) error {
-	if len(a.Ways) == 0 {
+	if len(a.Paths) == 0 {
 		return errors.New("the agent returned no result")
 	}
-	for i, path := range a.Ways {
+	for i, path := range a.Paths {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
@@ -128,7 +128,7 @@ func printAnswer(w io.Writer, a *agentapi.PolicyAnswer) error {
 }
 
 // printVerdict prints the verdict of one end's policies. other is the other end as they see it, if NAT changes it.
-func printVerdict(w io.Writer, direction, other string, j agentapi.PolicyJudgement) {
+func printVerdict(w io.Writer, direction, other string, j agentapi.PolicyDecision) {
 	verdict := "allowed"
 	if !j.Allowed {
 		verdict = "not allowed"

@@ -57,10 +57,10 @@ func printServices(w io.Writer, all []agentapi.ServicePort, which agentapi.Servi
 	rows := [][]string{{"SERVICE", "PORT", "TYPE", "FRONTEND", "INTERNAL", "EXTERNAL", "OPTIONS", "CONNECTIONS", "REJECTED"}}
 	for _, p := range all {
 		for i, f := range p.Frontends {
-			row := []string{"", "", f.Kind, netip.AddrPortFrom(f.Address, f.Port).String(), side(f.Inside), side(f.Outside), more(p, f), "", ""}
+			row := []string{"", "", f.Kind, netip.AddrPortFrom(f.Address, f.Port).String(), side(f.Internal), side(f.External), more(p, f), "", ""}
 			if i == 0 { // more frontends of the same port
 				row[0], row[1] = p.Namespace+"/"+p.Name, portLabel(p)
-				row[7], row[8] = fmt.Sprint(p.Connections), fmt.Sprint(p.Refused)
+				row[7], row[8] = fmt.Sprint(p.Connections), fmt.Sprint(p.Rejected)
 			}
 			rows = append(rows, row)
 		}
@@ -70,10 +70,10 @@ func printServices(w io.Writer, all []agentapi.ServicePort, which agentapi.Servi
 
 // printService prints one port with its frontends and backends.
 func printService(w io.Writer, p agentapi.ServicePort) error {
-	fmt.Fprintf(w, "%s/%s, port %s: %d connections, %d rejected\n", p.Namespace, p.Name, portLabel(p), p.Connections, p.Refused)
+	fmt.Fprintf(w, "%s/%s, port %s: %d connections, %d rejected\n", p.Namespace, p.Name, portLabel(p), p.Connections, p.Rejected)
 	rows := [][]string{{"  TYPE", "FRONTEND", "INTERNAL", "EXTERNAL", "OPTIONS"}}
 	for _, f := range p.Frontends {
-		rows = append(rows, []string{"  " + f.Kind, netip.AddrPortFrom(f.Address, f.Port).String(), side(f.Inside), side(f.Outside), more(p, f)})
+		rows = append(rows, []string{"  " + f.Kind, netip.AddrPortFrom(f.Address, f.Port).String(), side(f.Internal), side(f.External), more(p, f)})
 	}
 	if err := cli.Table(w, rows); err != nil {
 		return err
@@ -100,8 +100,8 @@ func receives(p agentapi.ServicePort, b agentapi.Backend) string {
 		name string
 		of   func(agentapi.Frontend) agentapi.ServiceSide
 	}{
-		{"internal", func(f agentapi.Frontend) agentapi.ServiceSide { return f.Inside }},
-		{"external", func(f agentapi.Frontend) agentapi.ServiceSide { return f.Outside }},
+		{"internal", func(f agentapi.Frontend) agentapi.ServiceSide { return f.Internal }},
+		{"external", func(f agentapi.Frontend) agentapi.ServiceSide { return f.External }},
 	} {
 		for _, f := range p.Frontends {
 			if contains(s.of(f), b.Address) {

@@ -60,7 +60,7 @@ func printStatus(w io.Writer, s *agentapi.Status) error {
 func choiceRows(all []agentapi.Choice) [][]string {
 	rows := [][]string{{"SETTING", "ACTIVE", "REQUESTED", "REASON"}}
 	for _, c := range all {
-		rows = append(rows, []string{c.Name, c.Chosen, c.Asked, c.Why})
+		rows = append(rows, []string{c.Name, c.Selected, c.Requested, c.Reason})
 	}
 	return rows
 }
@@ -69,7 +69,7 @@ func clusterRows(c agentapi.Cluster) [][]string {
 	rows := [][]string{{"KIND", "OBJECTS"}}
 	for _, o := range c.Objects {
 		count := fmt.Sprint(o.Count)
-		if !o.Known {
+		if !o.Synced {
 			count = "not synced"
 		}
 		rows = append(rows, []string{o.Kind, count})
@@ -131,7 +131,7 @@ func nodeRows(all []agentapi.RemoteNode) [][]string {
 	for _, n := range all {
 		mac, mtu := n.MAC, "-"
 		switch {
-		case mac == "" && strings.Contains(n.Way, agentapi.WayDirect):
+		case mac == "" && strings.Contains(n.Path, agentapi.NodePathDirect):
 			mac = "unresolved"
 		case mac == "":
 			mac = "-"
@@ -139,7 +139,7 @@ func nodeRows(all []agentapi.RemoteNode) [][]string {
 		if n.MTU != 0 {
 			mtu = fmt.Sprint(n.MTU)
 		}
-		rows = append(rows, []string{n.Name, join(n.Addresses), join(n.PodCIDRs), n.Way, mtu, mac})
+		rows = append(rows, []string{n.Name, join(n.Addresses), join(n.PodCIDRs), n.Path, mtu, mac})
 	}
 	return rows
 }

@@ -218,7 +218,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	modes, err := mode.Choose(mode.Asked{Routing: config.Routing, Services: config.Services, Policy: config.Policy, Cgroup: config.Cgroup})
+	modes, err := mode.Choose(mode.Requested{Routing: config.Routing, Services: config.Services, Policy: config.Policy, Cgroup: config.Cgroup})
 	if err != nil {
 		return nil, err
 	}

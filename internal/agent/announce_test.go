@@ -56,7 +56,7 @@ type noTable struct{}
 func (noTable) Sync(*policy.Tables) (int, error) { return 1, nil }
 func (noTable) Close([]netip.Addr) error         { return nil }
 func (noTable) Release([]netip.Addr) error       { return nil }
-func (noTable) Knows([]netip.Addr) bool          { return false }
+func (noTable) HasAny([]netip.Addr) bool          { return false }
 
 // Only relevant changes cause a reconciliation.
 func TestTake(t *testing.T) {
@@ -96,7 +96,7 @@ func TestPolicyThatIsNotUnderstoodHasAnEvent(t *testing.T) {
 	s := &cluster.Snapshot{Since: time.Now(), Pods: cluster.ListOf(&cluster.Pod{Namespace: "shop", Name: "web", UID: cluster.NewUID("u1")})}
 	for _, namespace := range []string{"elsewhere", "shop"} {
 		s.NetworkPolicies = append(s.NetworkPolicies, &cluster.NetworkPolicy{
-			Namespace: namespace, Name: "p", UID: "of-" + namespace, IsolatesIngress: true, Wrong: "spec.ingress[0] is nonsense",
+			Namespace: namespace, Name: "p", UID: "of-" + namespace, IsolatesIngress: true, Invalid: "spec.ingress[0] is nonsense",
 		})
 	}
 	p.Update(s)

@@ -84,7 +84,7 @@ var (
 	descProblems         = prometheus.NewDesc("beeline_problems", "Problems that `beeline status` lists.", nil, nil)
 	descEndpoints        = prometheus.NewDesc("beeline_endpoints", "Pod interfaces of this node.", nil, nil)
 	descAddresses        = prometheus.NewDesc("beeline_addresses_used", "Addresses in use in a pod range of this node.", []string{"range"}, nil)
-	descNodes            = prometheus.NewDesc("beeline_nodes", "Other nodes by the path to their pods.", []string{"way"}, nil)
+	descNodes            = prometheus.NewDesc("beeline_nodes", "Other nodes by the path to their pods.", []string{"path"}, nil)
 	descMTU              = prometheus.NewDesc("beeline_mtu_bytes", "MTU that pods get.", nil, nil)
 	descObjects          = prometheus.NewDesc("beeline_cluster_objects", "Objects of the cluster in the agent's snapshot, by kind; missing until a kind is listed.", []string{"kind"}, nil)
 	descReachable        = prometheus.NewDesc("beeline_cluster_source_reachable", "0 while the API server is unreachable.", nil, nil)
@@ -93,7 +93,7 @@ var (
 	descDropBytes        = prometheus.NewDesc("beeline_dropped_bytes_total", "Bytes dropped by the datapath, including link-layer headers.", []string{"program", "reason"}, nil)
 	descBackends         = prometheus.NewDesc("beeline_services_backends", "Backends of Services, once for each set.", nil, nil)
 	descNAT              = prometheus.NewDesc("beeline_nat_entries", "Connections that are translated packet by packet.", []string{"kind", "protocol", "state"}, nil)
-	descConntrack        = prometheus.NewDesc("beeline_conntrack_entries", "Connections of pods that NetworkPolicies select, and of those that flows report.", []string{"protocol", "state"}, nil)
+	descConntrack        = prometheus.NewDesc("beeline_conntrack_entries", "Connections of pods that NetworkPolicies select, and connections that flows report.", []string{"protocol", "state"}, nil)
 	descConntrackExpired = prometheus.NewDesc("beeline_conntrack_expired_total", "Expired conntrack entries that were removed.", nil, nil)
 	descNATExpired       = prometheus.NewDesc("beeline_nat_expired_total", "Expired NAT entries that were removed.", nil, nil)
 	descNATExpireErrors  = prometheus.NewDesc("beeline_nat_expiry_errors_total", "Failures to remove expired NAT and conntrack entries, or NAT entries of removed backends.", nil, nil)
@@ -148,13 +148,13 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	byPath := map[string]int{}
 	for _, n := range s.Nodes {
-		byPath[n.Way]++
+		byPath[n.Path]++
 	}
-	for way, nodes := range byPath {
-		gauge(descNodes, float64(nodes), way)
+	for path, nodes := range byPath {
+		gauge(descNodes, float64(nodes), path)
 	}
 	for _, o := range s.Cluster.Objects {
-		if o.Known {
+		if o.Synced {
 			gauge(descObjects, float64(o.Count), o.Kind)
 		}
 	}
@@ -168,7 +168,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	for _, n := range c.agent.datapath.Conntrack.Counts() {
 		gauge(descConntrack, float64(n.Entries), cluster.Protocol(n.Protocol).String(), string(n.State))
 	}
-	counter(descConntrackExpired, float64(s.Policy.ExpiredSessions))
+	counter(descConntrackExpired, float64(s.Policy.ExpiredConntrack))
 	c.collectMaps(out, gauge)
 	for _, p := range s.Programs {
 		counter(descRuns, float64(p.RunCount), p.Name)

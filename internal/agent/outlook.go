@@ -61,7 +61,7 @@ func (p problemSources) outlook() status.Outlook {
 	return o
 }
 
-// ofServices divides the problems of Services and of host ports: those that every node sees, those of local pods, and
+// ofServices divides the problems of Services and of host ports: what every node sees, problems of local pods, and
 // this node's.
 func (p problemSources) ofServices() (objects []cluster.ObjectProblem, pods []node.PodProblem, local []string) {
 	for _, problem := range p.services.Problems {

@@ -68,7 +68,7 @@ func (a *Agent) policyStatus() (s agentapi.PolicyStatus) {
 	case a.snapshot != nil:
 		s.Policies = len(a.snapshot.NetworkPolicies)
 	}
-	s.ExpiredSessions = a.expiry.Status().ExpiredConntrack
+	s.ExpiredConntrack = a.expiry.Status().ExpiredConntrack
 	return s
 }
 

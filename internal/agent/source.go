@@ -58,7 +58,7 @@ func (a *Agent) cluster() agentapi.Cluster {
 	}
 	counts := snapshot.Counts()
 	for _, kind := range cluster.AllKinds {
-		c.Objects = append(c.Objects, agentapi.ClusterCount{Kind: string(kind), Count: counts[kind], Known: !snapshot.Unknown.Has(kind)})
+		c.Objects = append(c.Objects, agentapi.ClusterCount{Kind: string(kind), Count: counts[kind], Synced: !snapshot.Unknown.Has(kind)})
 	}
 	return c
 }

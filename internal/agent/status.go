@@ -113,22 +113,22 @@ func apiMaps(maps []table.MapInfo) (all []agentapi.Map) {
 
 // choices are the active settings with the reason for each.
 func (a *Agent) choices() []agentapi.Choice {
-	attach := agentapi.Choice{Name: "attach", Asked: "auto", Chosen: "tcx", Why: "the kernel has tcx: programs are replaced by one atomic update"}
+	attach := agentapi.Choice{Name: "attach", Requested: "auto", Selected: "tcx", Reason: "the kernel has tcx: programs are replaced by one atomic update"}
 	if !a.datapath.HaveTCX() {
-		attach.Chosen, attach.Why = "clsact", "the kernel has no tcx (Linux 6.6)"
+		attach.Selected, attach.Reason = "clsact", "the kernel has no tcx (Linux 6.6)"
 	}
-	mtu := agentapi.Choice{Name: "mtu", Asked: "auto", Chosen: fmt.Sprint(a.current.MTU), Why: "that of the uplink"}
+	mtu := agentapi.Choice{Name: "mtu", Requested: "auto", Selected: fmt.Sprint(a.current.MTU), Reason: "that of the uplink"}
 	if a.uplink != nil && a.current.MTU < a.uplink.MTU {
-		mtu.Why = fmt.Sprintf("that of the uplink, less the %d bytes that a tunnel adds", a.uplink.MTU-a.current.MTU)
+		mtu.Reason = fmt.Sprintf("that of the uplink, less the %d bytes that a tunnel adds", a.uplink.MTU-a.current.MTU)
 	}
 	if a.config.MTU != 0 {
-		mtu.Asked, mtu.Why = fmt.Sprint(a.config.MTU), "as requested"
+		mtu.Requested, mtu.Reason = fmt.Sprint(a.config.MTU), "as requested"
 	}
-	uplink := agentapi.Choice{Name: "uplink", Asked: a.config.Uplink, Chosen: "none", Why: "no device fits"}
+	uplink := agentapi.Choice{Name: "uplink", Requested: a.config.Uplink, Selected: "none", Reason: "no device fits"}
 	if a.uplink != nil {
-		uplink.Chosen, uplink.Why = a.uplink.Name, "as requested"
+		uplink.Selected, uplink.Reason = a.uplink.Name, "as requested"
 		if a.config.Uplink == "auto" {
-			uplink.Why = "it holds the node's address, or else the default route"
+			uplink.Reason = "it holds the node's address, or else the default route"
 		}
 	}
 	if len(a.uplinks) > 1 {
@@ -136,20 +136,20 @@ func (a *Agent) choices() []agentapi.Choice {
 		for _, u := range a.uplinks {
 			names = append(names, u.Name)
 		}
-		uplink.Chosen = strings.Join(names, ", ")
+		uplink.Selected = strings.Join(names, ", ")
 		if a.config.Uplink == "auto" {
-			uplink.Why = "the first holds the node's address, or else the default route; the others have default routes"
+			uplink.Reason = "the first holds the node's address, or else the default route; the others have default routes"
 		}
 	}
-	masquerade := agentapi.Choice{Name: "masquerade", Asked: onOff(a.config.Masquerade), Chosen: onOff(a.current.Masquerade), Why: "by BPF programs, with the address of the uplink that a packet leaves by"}
+	masquerade := agentapi.Choice{Name: "masquerade", Requested: onOff(a.config.Masquerade), Selected: onOff(a.current.Masquerade), Reason: "by BPF programs, with the address of the uplink that a packet leaves by"}
 	if !a.current.Masquerade {
-		masquerade.Why = "as requested"
+		masquerade.Reason = "as requested"
 		if a.config.Masquerade {
-			masquerade.Why = "this node has no pod range yet"
+			masquerade.Reason = "this node has no pod range yet"
 		}
 	}
 	return slices.Concat(
-		[]agentapi.Choice{{Name: "device", Asked: "veth", Chosen: "veth", Why: "the one kind of pod device there is so far"}},
+		[]agentapi.Choice{{Name: "device", Requested: "veth", Selected: "veth", Reason: "the one kind of pod device there is so far"}},
 		a.modes.Choices(),
 		[]agentapi.Choice{a.flows.Status(), attach, uplink, a.tunnelChoice(), mtu, masquerade},
 		a.serviceChoices(),

@@ -31,27 +31,27 @@ func (a *Agent) translation() agentapi.Translation {
 func (a *Agent) serviceChoices() (all []agentapi.Choice) {
 	if a.config.Masquerade || a.services != nil {
 		all = append(all, agentapi.Choice{
-			Name: "nat ports", Asked: a.config.NATPorts.String(), Chosen: a.config.NATPorts.String(), Why: "the node's own sockets get no ephemeral port in this range",
+			Name: "nat ports", Requested: a.config.NATPorts.String(), Selected: a.config.NATPorts.String(), Reason: "the node's own sockets get no ephemeral port in this range",
 		})
 	}
 	if a.services == nil {
 		return all
 	}
-	mode := agentapi.Choice{Name: "nodeport mode", Asked: string(a.config.NodePortMode), Chosen: string(a.config.NodePortMode), Why: "connections to backends on other nodes get this node's address"}
+	mode := agentapi.Choice{Name: "nodeport mode", Requested: string(a.config.NodePortMode), Selected: string(a.config.NodePortMode), Reason: "connections to backends on other nodes get this node's address"}
 	if a.config.NodePortMode == lb.NodePortDSR {
-		mode.Why = "backends on this link reply to clients directly; Services with affinity, and other backends, reply through this node"
+		mode.Reason = "backends on this link reply to clients directly; Services with affinity, and other backends, reply through this node"
 	}
-	addresses := agentapi.Choice{Name: "nodeport addresses", Asked: "auto", Chosen: join(a.current.Services.NodePortAddresses), Why: "those of the Node object that a local device has"}
+	addresses := agentapi.Choice{Name: "nodeport addresses", Requested: "auto", Selected: join(a.current.Services.NodePortAddresses), Reason: "those of the Node object that a local device has"}
 	if text, err := a.config.NodePortAddresses.MarshalText(); err == nil && len(text) > 0 {
-		addresses.Asked, addresses.Why = string(text), "those of all local devices in these networks"
+		addresses.Requested, addresses.Reason = string(text), "those of all local devices in these networks"
 	}
-	if addresses.Chosen == "" {
-		addresses.Chosen = "none"
+	if addresses.Selected == "" {
+		addresses.Selected = "none"
 	}
-	maglev := agentapi.Choice{Name: "maglev table size", Asked: "auto", Chosen: "auto", Why: "at least 100 entries for each backend"}
+	maglev := agentapi.Choice{Name: "maglev table size", Requested: "auto", Selected: "auto", Reason: "at least 100 entries for each backend"}
 	if a.config.MaglevTableSize != 0 {
-		maglev.Asked = fmt.Sprint(int(a.config.MaglevTableSize))
-		maglev.Chosen, maglev.Why = maglev.Asked, "as requested"
+		maglev.Requested = fmt.Sprint(int(a.config.MaglevTableSize))
+		maglev.Selected, maglev.Reason = maglev.Requested, "as requested"
 	}
 	return append(all, mode, a.accelerationChoice(), addresses, maglev)
 }
@@ -64,7 +64,7 @@ type acceleration struct {
 
 // accelerationChoice says where each uplink forwards external packets.
 func (a *Agent) accelerationChoice() agentapi.Choice {
-	c := agentapi.Choice{Name: "nodeport acceleration", Asked: string(a.config.NodePortAcceleration), Chosen: "none", Why: "there is no uplink"}
+	c := agentapi.Choice{Name: "nodeport acceleration", Requested: string(a.config.NodePortAcceleration), Selected: "none", Reason: "there is no uplink"}
 	var chosen, reasons []string
 	for _, u := range a.uplinks {
 		at, known := a.accelerated[u.Name]
@@ -77,7 +77,7 @@ func (a *Agent) accelerationChoice() agentapi.Choice {
 		reasons = append(reasons, fmt.Sprintf("%s: %s, because %s", u.Name, at.Hook, at.Reason))
 	}
 	if len(chosen) > 0 {
-		c.Chosen, c.Why = strings.Join(chosen, ", "), strings.Join(reasons, "; ")
+		c.Selected, c.Reason = strings.Join(chosen, ", "), strings.Join(reasons, "; ")
 	}
 	return c
 }

@@ -72,26 +72,26 @@ func (a *Agent) removeTunnel(want node.Desired) error {
 
 // tunnelChoice says how many nodes are behind tunnels and why.
 func (a *Agent) tunnelChoice() agentapi.Choice {
-	c := agentapi.Choice{Name: "tunnel", Asked: string(a.config.Tunnel), Chosen: string(node.TunnelNone), Why: "as requested"}
+	c := agentapi.Choice{Name: "tunnel", Requested: string(a.config.Tunnel), Selected: string(node.TunnelNone), Reason: "as requested"}
 	through := 0
 	for _, n := range a.current.Nodes {
-		if strings.Contains(n.Way, agentapi.WayVXLAN) {
+		if strings.Contains(n.Path, agentapi.NodePathVXLAN) {
 			through++
 		}
 	}
 	switch {
 	case through > 0:
-		c.Chosen = string(node.TunnelVXLAN)
-		c.Why = fmt.Sprintf("as requested: to all nodes, to UDP port %d", a.config.TunnelPort)
+		c.Selected = string(node.TunnelVXLAN)
+		c.Reason = fmt.Sprintf("as requested: to all nodes, to UDP port %d", a.config.TunnelPort)
 		if a.config.Tunnel == node.TunnelAuto {
-			c.Why = fmt.Sprintf("%d of %d other nodes are not on the uplink's link; to UDP port %d", through, len(a.current.Nodes), a.config.TunnelPort)
+			c.Reason = fmt.Sprintf("%d of %d other nodes are not on the uplink's link; to UDP port %d", through, len(a.current.Nodes), a.config.TunnelPort)
 		}
 	case a.current.Tunnel.Missing != nil:
-		c.Why = a.current.Tunnel.Missing.Error()
+		c.Reason = a.current.Tunnel.Missing.Error()
 	case a.config.Tunnel == node.TunnelVXLAN:
-		c.Why = "there is no other node"
+		c.Reason = "there is no other node"
 	case a.config.Tunnel == node.TunnelAuto:
-		c.Why = "all other nodes are on the uplink's link"
+		c.Reason = "all other nodes are on the uplink's link"
 	}
 	return c
 }

@@ -22,7 +22,7 @@ const (
 	CodeNotFound Code = "not_found"
 	// CodeConflict: the attachment, or a device or address of it, belongs to another endpoint.
 	CodeConflict Code = "conflict"
-	// CodePortTaken: another pod has a port of the node that this one asks for.
+	// CodePortTaken: another pod has a port of the node that this one requests.
 	CodePortTaken Code = "port_taken"
 	// CodeExhausted: no pod address is free.
 	CodeExhausted Code = "exhausted"

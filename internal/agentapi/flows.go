@@ -23,9 +23,9 @@ type FlowFilter struct {
 	Reason string `json:"reason,omitempty"`
 	// Since excludes older flows.
 	Since time.Time `json:"since,omitzero"`
-	// Last limits the result to the newest matching flows; 0 means all that are kept.
+	// Last limits the result to the newest matching flows; 0 means all buffered flows.
 	Last int `json:"last,omitempty"`
-	// New excludes all kept flows: a follower gets only new ones.
+	// New excludes all buffered flows: a follower gets only new ones.
 	New bool `json:"new,omitempty"`
 }
 
@@ -40,22 +40,22 @@ var FlowVerdicts = []string{FlowAllowed, FlowDropped}
 
 // The events.
 const (
-	FlowEventOpened   = "opened"   // the first packet of a connection was allowed, and there is no reply yet
-	FlowEventAnswered = "answered" // the first reply
-	FlowEventClosed   = "closed"   // the connection has ended; the counts are its totals
-	FlowEventDropped  = "dropped"  // a packet was dropped; the counts are those of its kind since the last such event
-	FlowEventRevoked  = "revoked"  // the connection is no longer allowed; the counts are its totals
+	FlowEventNew     = "new"     // the first packet of a connection was allowed, and there is no reply yet
+	FlowEventReplied = "replied" // the first reply
+	FlowEventClosed  = "closed"  // the connection has ended; the counts are its totals
+	FlowEventDropped = "dropped" // a packet was dropped; the counts are those of its kind since the last such event
+	FlowEventRevoked = "revoked" // the connection is no longer allowed; the counts are its totals
 )
 
 // Flow is one event of a connection or a drop.
 type Flow struct {
-	// Time is when it happened. If the first event of a connection is FlowEventAnswered, it is when that was
+	// Time is when it happened. If the first event of a connection is FlowEventReplied, it is when that was
 	// reported: on the agent's request, or when the entry left ct_new. Flows are in the order of reports;
-	// FlowEventOpened may come a tenth of a second late.
+	// FlowEventNew may come a tenth of a second late.
 	Time time.Time `json:"time"`
-	// Opened is when the connection started, to the tick of the kernel's clock (1 to 10 ms); missing for a drop. It
+	// Created is when the connection started, to the tick of the kernel's clock (1 to 10 ms); missing for a drop. It
 	// may differ by some microseconds between events of one connection.
-	Opened time.Time `json:"opened,omitzero"`
+	Created time.Time `json:"created,omitzero"`
 	// First says that this is the first event of its connection; if that one was lost, no event says so. A TCP
 	// connection that ends before the agent's next read, which is every 100 ms, has no other event.
 	First bool `json:"first,omitempty"`
@@ -81,15 +81,15 @@ type Flow struct {
 	DevicePod string `json:"devicePod,omitempty"`
 	// TCPFlags are the names of the packet's flags.
 	TCPFlags []string `json:"tcpFlags,omitempty"`
-	// PushedOut says that a closed connection was evicted as the least recently used, because the conntrack table was
+	// Evicted says that a closed connection was evicted as the least recently used, because the conntrack table was
 	// full. The counts are the last ones read, up to half a minute old.
-	PushedOut bool `json:"pushedOut,omitempty"`
-	// Packets and Bytes are those from Source, the others those from Destination. Bytes include the link-layer
+	Evicted bool `json:"evicted,omitempty"`
+	// Packets and Bytes count packets from Source, the others packets from Destination. Bytes include the link-layer
 	// header.
-	Packets       uint64 `json:"packets"`
-	Bytes         uint64 `json:"bytes"`
-	AnswerPackets uint64 `json:"answerPackets,omitempty"`
-	AnswerBytes   uint64 `json:"answerBytes,omitempty"`
+	Packets      uint64 `json:"packets"`
+	Bytes        uint64 `json:"bytes"`
+	ReplyPackets uint64 `json:"replyPackets,omitempty"`
+	ReplyBytes   uint64 `json:"replyBytes,omitempty"`
 }
 
 // The kinds of ends.
@@ -121,8 +121,8 @@ type FlowEnd struct {
 // FlowLoss counts events that were not reported.
 type FlowLoss struct {
 	Event string `json:"event"`
-	// Why is a word for metrics, Meaning a sentence for people.
-	Why     string `json:"why"`
+	// Reason is a word for metrics, Meaning a sentence for people.
+	Reason  string `json:"reason"`
 	Meaning string `json:"meaning"`
 	// Events counts them since the tables of the datapath were created; untracked ones since the agent started.
 	Events uint64 `json:"events"`
@@ -130,13 +130,13 @@ type FlowLoss struct {
 
 // FlowList are the buffered flows.
 type FlowList struct {
-	// Telling is what flows report on this node: the agent's --flows.
-	Telling string `json:"telling"`
-	Flows   []Flow `json:"flows"`
-	// Kept is the number of buffered events, before filtering, and Oldest the time of the first one.
-	Kept   int        `json:"kept"`
-	Oldest time.Time  `json:"oldest,omitzero"`
-	Losses []FlowLoss `json:"losses,omitempty"`
+	// Mode is what flows report on this node: the agent's --flows.
+	Mode  string `json:"mode"`
+	Flows []Flow `json:"flows"`
+	// Buffered is the number of buffered events, before filtering, and Oldest the time of the first one.
+	Buffered int        `json:"buffered"`
+	Oldest   time.Time  `json:"oldest,omitzero"`
+	Losses   []FlowLoss `json:"losses,omitempty"`
 }
 
 // FlowLine is one line of a stream of flows. Exactly one of its fields is set.

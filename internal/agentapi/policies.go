@@ -10,8 +10,8 @@ type PolicyFilter struct {
 
 // The states of a NetworkPolicy on a node.
 const (
-	// PolicyInForce is the state of a policy that is enforced here.
-	PolicyInForce = "active"
+	// PolicyActive is the state of a policy that is enforced here.
+	PolicyActive = "active"
 	// PolicyClosed is the state of a policy that is invalid, does not fit, or for which a pod lacks a program. Its
 	// pods are isolated in its directions; in the last case only from what the kernel stack forwards.
 	PolicyClosed = "closed"
@@ -36,7 +36,7 @@ type NetworkPolicy struct {
 	// IngressRules and EgressRules count its rules.
 	IngressRules int `json:"ingressRules"`
 	EgressRules  int `json:"egressRules"`
-	// State is one of the above, and Reason a sentence on why it is not PolicyInForce.
+	// State is one of the above, and Reason a sentence on why it is not PolicyActive.
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"`
 	// Since is when it entered this state, in its current version; for a policy from before the agent's start, the
@@ -64,14 +64,14 @@ const ProtocolICMP = "ICMP"
 
 // PolicyAnswer says whether policies allow a connection, and why.
 type PolicyAnswer struct {
-	// Allowed says that all ways are allowed that are not Unused.
+	// Allowed says that all Paths are allowed that are not Unused.
 	Allowed bool `json:"allowed"`
-	// Ways are the possible connections: one, or one to each backend of a Service.
-	Ways []PolicyWay `json:"ways"`
+	// Paths are the possible connections: one, or one to each backend of a Service.
+	Paths []PolicyPath `json:"paths"`
 }
 
-// PolicyWay is one possible connection.
-type PolicyWay struct {
+// PolicyPath is one possible connection.
+type PolicyPath struct {
 	// From and To name the ends.
 	From string `json:"from"`
 	To   string `json:"to"`
@@ -87,20 +87,20 @@ type PolicyWay struct {
 	Unused  bool `json:"unused,omitempty"`
 	Allowed bool `json:"allowed"`
 	// Egress is the decision of From's policies, Ingress that of To's.
-	Egress  PolicyJudgement `json:"egress"`
-	Ingress PolicyJudgement `json:"ingress"`
+	Egress  PolicyDecision `json:"egress"`
+	Ingress PolicyDecision `json:"ingress"`
 }
 
-// PolicyJudgement is the decision of one end's policies.
-type PolicyJudgement struct {
+// PolicyDecision is the decision of one end's policies.
+type PolicyDecision struct {
 	// Pod is that end, as namespace/name; empty if it is no pod that policies can select.
 	Pod     string `json:"pod,omitempty"`
 	Allowed bool   `json:"allowed"`
 	// Reason is what decided.
 	Reason string `json:"reason"`
-	// Policies are those that select the pod in this direction, as namespace/name.
+	// Policies select the pod in this direction, as namespace/name.
 	Policies []string `json:"policies,omitempty"`
-	// Rules are those that allow it, Near those that allow a part of it where none allows all.
+	// Rules allow the connection. Near are rules that allow a part of it, where none allows all.
 	Rules []string `json:"rules,omitempty"`
 	Near  []string `json:"near,omitempty"`
 }
@@ -109,9 +109,9 @@ type PolicyJudgement struct {
 type PolicyStatus struct {
 	// Enforced says that this agent enforces them.
 	Enforced bool `json:"enforced"`
-	// Known says that the tables have had all of them since this agent started.
-	Known bool `json:"known"`
-	// Policies counts those of the cluster, Closed those that are PolicyClosed, Pending those that are PolicyPending.
+	// Synced says that the tables have had all of them since this agent started.
+	Synced bool `json:"synced"`
+	// Policies counts all policies of the cluster, Closed the PolicyClosed ones, Pending the PolicyPending ones.
 	Policies int `json:"policies"`
 	Closed   int `json:"closed"`
 	Pending  int `json:"pending"`
@@ -125,6 +125,6 @@ type PolicyStatus struct {
 	Blocks     int `json:"blocks"`
 	Entries    int `json:"entries"`
 	Ports      int `json:"ports"`
-	// ExpiredSessions counts expired conntrack entries that were removed since the agent started.
-	ExpiredSessions uint64 `json:"expiredSessions"`
+	// ExpiredConntrack counts expired conntrack entries that were removed since the agent started.
+	ExpiredConntrack uint64 `json:"expiredConntrack"`
 }

@@ -24,12 +24,12 @@ type ServicePort struct {
 	InternalLocal bool       `json:"internalLocal,omitempty"`
 	ExternalLocal bool       `json:"externalLocal,omitempty"`
 	Frontends     []Frontend `json:"frontends"`
-	// Backends are all endpoints of the port, also those that get no connections now.
+	// Backends are all endpoints of the port, also endpoints that get no connections now.
 	Backends []Backend `json:"backends"`
-	// Connections got a backend; Refused did not, for lack of one or because of their source. Both count on this
+	// Connections got a backend; Rejected did not, for lack of one or because of their source. Both count on this
 	// node.
 	Connections uint64 `json:"connections"`
-	Refused     uint64 `json:"refused"`
+	Rejected    uint64 `json:"rejected"`
 }
 
 // Frontend is an address of a Service on this node, as it is in the kernel.
@@ -42,9 +42,9 @@ type Frontend struct {
 	Sources []netip.Prefix `json:"sources,omitempty"`
 	// DSR says that backends of other nodes reply to external clients directly.
 	DSR bool `json:"dsr,omitempty"`
-	// Inside is for pods and the node itself, Outside for packets from the wire.
-	Inside  ServiceSide `json:"inside"`
-	Outside ServiceSide `json:"outside"`
+	// Internal is for pods and the node itself, External for packets from the wire.
+	Internal ServiceSide `json:"internal"`
+	External ServiceSide `json:"external"`
 }
 
 // The load-balancing algorithms.
@@ -55,7 +55,7 @@ const (
 
 // The treatment of connections without a backend.
 const (
-	WithoutRefuse = "refuse"
+	WithoutReject = "reject"
 	WithoutDrop   = "drop"
 	WithoutPass   = "pass" // the frontend is not translated on that side
 )

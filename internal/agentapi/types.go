@@ -158,12 +158,12 @@ type Pool struct {
 	Free int64 `json:"free"`
 }
 
-// Choice is an active setting: what was requested, what was chosen, and why.
+// Choice is an active setting: the requested value, the selected value, and the reason.
 type Choice struct {
-	Name   string `json:"name"`
-	Asked  string `json:"asked"`
-	Chosen string `json:"chosen"`
-	Why    string `json:"why"`
+	Name      string `json:"name"`
+	Requested string `json:"requested"`
+	Selected  string `json:"selected"`
+	Reason    string `json:"reason"`
 }
 
 // Uplink is the device that carries traffic to other nodes.
@@ -177,12 +177,12 @@ type Uplink struct {
 
 // The paths to another node.
 const (
-	// WayDirect is the link of both nodes.
-	WayDirect = "direct"
-	// WayVXLAN is a tunnel.
-	WayVXLAN = "vxlan"
-	// WayRouted are the routers between the nodes, which must have routes to the pod ranges.
-	WayRouted = "routed"
+	// NodePathDirect is the link of both nodes.
+	NodePathDirect = "direct"
+	// NodePathVXLAN is a tunnel.
+	NodePathVXLAN = "vxlan"
+	// NodePathRouted are the routers between the nodes, which must have routes to the pod ranges.
+	NodePathRouted = "routed"
 )
 
 // RemoteNode is another node of the cluster and the path to it.
@@ -190,8 +190,8 @@ type RemoteNode struct {
 	Name      string         `json:"name"`
 	Addresses []netip.Addr   `json:"addresses"`
 	PodCIDRs  []netip.Prefix `json:"podCIDRs"`
-	// Way is the path to its pods: WayDirect, WayVXLAN, WayRouted, or two of these, comma-separated.
-	Way string `json:"way"`
+	// Path leads to its pods: NodePathDirect, NodePathVXLAN, NodePathRouted, or two of these, comma-separated.
+	Path string `json:"path"`
 	// MTU of the path in bytes, the smaller of two; 0 where the kernel stack determines it.
 	MTU int `json:"mtu,omitempty"`
 	// MAC is empty while the neighbour is unresolved; the kernel then resolves it packet by packet.
@@ -212,8 +212,8 @@ type Cluster struct {
 type ClusterCount struct {
 	Kind  string `json:"kind"`
 	Count int    `json:"count"`
-	// Known says that the source has listed the kind.
-	Known bool `json:"known"`
+	// Synced says that the source has listed the kind.
+	Synced bool `json:"synced"`
 }
 
 // Translation is what this node translates: connections to Services, and packets from pods to external addresses.

@@ -22,7 +22,7 @@ type manifest struct {
 	// nodes are the Nodes, objects all others.
 	nodes   []nodeObject
 	objects []keyedObject
-	// complaints are about objects that apply as far as they are valid: see NetworkPolicy.Wrong.
+	// complaints are about objects that apply as far as they are valid: see NetworkPolicy.Invalid.
 	complaints []error
 	// ignored are the kinds that this package does not use, one entry for each object.
 	ignored []string

@@ -49,7 +49,7 @@ type manifests struct {
 // place by rename, and a mounted ConfigMap works.
 //
 // An invalid file is reported with its line, and its last valid content remains active. NetworkPolicies apply as far
-// as they are valid (see NetworkPolicy.Wrong). Deleting a file deletes its objects. While the directory is missing or
+// as they are valid (see NetworkPolicy.Invalid). Deleting a file deletes its objects. While the directory is missing or
 // unreadable nothing changes.
 func NewManifests(dir string, log *slog.Logger) Source {
 	return &manifests{
@@ -122,7 +122,7 @@ func (s *Snapshot) equal(o *Snapshot) bool {
 		slices.Equal(s.Partial, o.Partial)
 }
 
-// partial gives the kinds of which objects may never have been active: those that an invalid file mentions, and all
+// partial gives the kinds of which objects may never have been active: kinds that an invalid file mentions, and all
 // kinds if it mentions none.
 func partial(files []*origin) (kinds Kinds) {
 	has := map[Kind]bool{}
@@ -251,7 +251,7 @@ func isManifest(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
-// report keeps the problems for Problems and logs those that appeared or ended.
+// report keeps the problems for Problems and logs problems that appeared or ended.
 func (m *manifests) report(errs []error) {
 	problems := make([]string, 0, len(errs))
 	for _, err := range errs {

@@ -18,10 +18,10 @@ type NetworkPolicy struct {
 	Namespace, Name string
 	// UID is that of the object; empty if it has none.
 	UID string
-	// Wrong says why the policy is invalid, in a sentence without its name; empty if it is valid. An invalid policy
+	// Invalid says why the policy is invalid, in a sentence without its name; empty if it is valid. An invalid policy
 	// has no rules and isolates at least what it may have meant: Pods selects the whole namespace if its own selector
 	// is invalid, and it isolates in both directions unless its policyTypes say otherwise.
-	Wrong string
+	Invalid string
 	// Pods selects the pods of its namespace that the policy applies to.
 	Pods Selector
 	// IsolatesIngress and IsolatesEgress are the directions in which it denies what no rule allows.
@@ -70,7 +70,7 @@ type Requirement struct {
 }
 
 // reduceNetworkPolicy checks a NetworkPolicy and reduces it. It gives a result also with errors: see
-// NetworkPolicy.Wrong.
+// NetworkPolicy.Invalid.
 func reduceNetworkPolicy(p *networkingv1.NetworkPolicy) (*NetworkPolicy, []fieldError) {
 	var c checks
 	key := c.key(p.Namespace, p.Name, validation.IsDNS1123Subdomain)
@@ -107,12 +107,12 @@ func reduceNetworkPolicy(p *networkingv1.NetworkPolicy) (*NetworkPolicy, []field
 	if !policy.IsolatesEgress || len(c.errs) > 0 {
 		policy.Egress = nil
 	}
-	policy.Wrong = wrongInShort(c.errs)
+	policy.Invalid = inShort(c.errs)
 	return policy, c.errs
 }
 
-// wrongInShort describes what is wrong with an object in one sentence.
-func wrongInShort(errs []fieldError) string {
+// inShort describes what is wrong with an object in one sentence.
+func inShort(errs []fieldError) string {
 	switch len(errs) {
 	case 0:
 		return ""

@@ -31,8 +31,8 @@ func TestWrongNetworkPolicyStandsForWhatItMayBeAbout(t *testing.T) {
 		if err == nil || !ok {
 			t.Fatalf("%s: got %v and error %v, want a policy and an error", name, reduced, err)
 		}
-		if p.Wrong == "" || strings.Contains(p.Wrong, "a/"+name) || len(p.Ingress)+len(p.Egress) > 0 {
-			t.Errorf("%s: %q with %d rules, want a reason and no rules", name, p.Wrong, len(p.Ingress)+len(p.Egress))
+		if p.Invalid == "" || strings.Contains(p.Invalid, "a/"+name) || len(p.Ingress)+len(p.Egress) > 0 {
+			t.Errorf("%s: %q with %d rules, want a reason and no rules", name, p.Invalid, len(p.Ingress)+len(p.Egress))
 		}
 		if ofAll := len(p.Pods.Requirements) == 0; ofAll != c.ofAll || p.IsolatesIngress != c.ingress || p.IsolatesEgress != c.egress {
 			t.Errorf("%s: of the whole namespace %t, ingress %t, egress %t", name, ofAll, p.IsolatesIngress, p.IsolatesEgress)
@@ -67,7 +67,7 @@ func TestWrongNetworkPolicyOfManifestIsDelivered(t *testing.T) {
 			file := filepath.Join(dir, "a.yaml")
 			put(t, file, aYAML+"---"+policyYAML)
 			r := run(t, dir, never)
-			if s := r.expect("a"); len(s.NetworkPolicies) != 1 || s.NetworkPolicies[0].Wrong != "" || len(s.NetworkPolicies[0].Ingress) != 1 {
+			if s := r.expect("a"); len(s.NetworkPolicies) != 1 || s.NetworkPolicies[0].Invalid != "" || len(s.NetworkPolicies[0].Ingress) != 1 {
 				t.Fatalf("got %+v", s.NetworkPolicies)
 			}
 			put(t, file, aYAML+"---"+strings.Replace(policyYAML, c.old, c.now, 1))
@@ -76,13 +76,13 @@ func TestWrongNetworkPolicyOfManifestIsDelivered(t *testing.T) {
 				t.Fatalf("got %+v, partial %v", s.NetworkPolicies, s.Partial)
 			}
 			p := s.NetworkPolicies[0]
-			if ofAll := len(p.Pods.Requirements) == 0; !strings.Contains(p.Wrong, c.wrong) || strings.Contains(p.Wrong, "shop/web") || ofAll != c.ofAll ||
+			if ofAll := len(p.Pods.Requirements) == 0; !strings.Contains(p.Invalid, c.wrong) || strings.Contains(p.Invalid, "shop/web") || ofAll != c.ofAll ||
 				p.IsolatesIngress != c.ingress || p.IsolatesEgress != c.egress || len(p.Ingress) > 0 {
 				t.Errorf("got %+v", p)
 			}
 			r.expectProblem("a.yaml:")
 			put(t, file, aYAML+"---"+policyYAML)
-			if s := r.expect("a"); s.NetworkPolicies[0].Wrong != "" {
+			if s := r.expect("a"); s.NetworkPolicies[0].Invalid != "" {
 				t.Errorf("got %+v", s.NetworkPolicies[0])
 			}
 		})

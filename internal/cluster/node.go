@@ -39,8 +39,8 @@ type nodeObject struct {
 	// have them, because readiness changes often.
 	ready   bool
 	created time.Time
-	// place has the lines of its fields: see document.place. Nil for objects that are not from a file.
-	place *place
+	// place has the lines of its fields: see document.position. Nil for objects that are not from a file.
+	place *position
 }
 
 // reduceNode checks a single Node and reduces it. resolve checks for conflicts with other Nodes.

@@ -13,8 +13,8 @@ type NodeProblem struct {
 	Node string
 	// Text is a sentence that names it.
 	Text string
-	// Wrong says that the object is invalid, and that its last valid state remains active.
-	Wrong bool
+	// Invalid says that the object is invalid, and that its last valid state remains active.
+	Invalid bool
 }
 
 // nodeClaims decides conflicts between Nodes about addresses and pod ranges.

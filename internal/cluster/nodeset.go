@@ -72,7 +72,7 @@ func (s *NodeSet) Names() []string { return slices.Collect(maps.Keys(s.origins))
 func (s *NodeSet) Resolve() (nodes []Node, problems []NodeProblem, incomplete bool) {
 	for name, o := range s.origins {
 		for _, err := range o.errs {
-			problems = append(problems, NodeProblem{Node: name, Text: err.Error(), Wrong: true})
+			problems = append(problems, NodeProblem{Node: name, Text: err.Error(), Invalid: true})
 		}
 		if o.read != nil {
 			o.good = o.read
@@ -96,7 +96,7 @@ func (s *NodeSet) Resolve() (nodes []Node, problems []NodeProblem, incomplete bo
 	return s.nodes, problems, incomplete
 }
 
-// take counts the addresses and ranges of the active objects. It gives the names of those that changed since the last
+// take counts the addresses and ranges of the active objects. It gives the names of nodes that changed since the last
 // Resolve, sorted.
 func (s *NodeSet) take() (changed []string) {
 	if s.taken == nil {

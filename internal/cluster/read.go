@@ -13,7 +13,7 @@ type keyedObject struct {
 	kind   Kind
 	key    Key
 	object any // *Namespace, *Pod, …
-	place  *place
+	place  *position
 }
 
 // reader reads one object into a manifest.
@@ -56,7 +56,7 @@ func read[Full any, PointerToFull interface {
 		}
 		var none Reduced
 		if reduced != none {
-			m.objects = append(m.objects, keyedObject{kind, reduced.Key(), reduced, d.place("metadata.name")})
+			m.objects = append(m.objects, keyedObject{kind, reduced.Key(), reduced, d.position("metadata.name")})
 		}
 		return nil
 	}
@@ -72,7 +72,7 @@ func (d document) readNode(m *manifest, asJSON []byte) []error {
 		return d.wrong(KindNode, &full, wrong)
 	}
 	fields := append([]string{"metadata.name"}, node.addressField...)
-	node.place = d.place(append(fields, node.cidrField...)...)
+	node.place = d.position(append(fields, node.cidrField...)...)
 	m.nodes = append(m.nodes, node)
 	return nil
 }

@@ -30,10 +30,10 @@ func (d document) readNetworkPolicy(m *manifest, asJSON []byte) []error {
 	}
 	if len(complaints) > 0 {
 		policy.Ingress, policy.Egress = nil, nil
-		policy.Wrong = withoutPlace(complaints[0])
+		policy.Invalid = withoutPosition(complaints[0])
 	}
 	m.complaints = append(append(m.complaints, complaints...), d.wrong(KindNetworkPolicy, &full, wrong)...)
-	m.objects = append(m.objects, keyedObject{KindNetworkPolicy, policy.Key(), policy, d.place("metadata.name")})
+	m.objects = append(m.objects, keyedObject{KindNetworkPolicy, policy.Key(), policy, d.position("metadata.name")})
 	return nil
 }
 
@@ -67,8 +67,8 @@ func isNameWrong(wrong []fieldError) bool {
 	return false
 }
 
-// withoutPlace gives the part of a document.errorf message behind file, line and object.
-func withoutPlace(err error) string {
+// withoutPosition gives the part of a document.errorf message behind file, line and object.
+func withoutPosition(err error) string {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner
 	}

@@ -12,7 +12,7 @@ import (
 // Reduce checks an object from an API server and keeps what snapshots need: a *NodeObject, *Namespace, *Pod,
 // *Service, *EndpointSlice or *NetworkPolicy. It keeps no reference to the full object. Both results are nil for an
 // object that snapshots omit. The error names object and field. A *NetworkPolicy may come with an error: see
-// NetworkPolicy.Wrong.
+// NetworkPolicy.Invalid.
 func Reduce(full any) (reduced any, err error) {
 	switch o := full.(type) {
 	case *corev1.Node:
@@ -42,7 +42,7 @@ func Reduce(full any) (reduced any, err error) {
 func result[T any](kind Kind, full object, reduced *T, wrong []fieldError) (any, error) {
 	switch {
 	case len(wrong) > 0:
-		return nil, fmt.Errorf("%s %s: %s", kind, keyOf(full), wrongInShort(wrong))
+		return nil, fmt.Errorf("%s %s: %s", kind, keyOf(full), inShort(wrong))
 	case reduced == nil:
 		return nil, nil
 	}

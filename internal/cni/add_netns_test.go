@@ -89,7 +89,7 @@ func expectNoInterface(t *testing.T, netns ns.NetNS) {
 	}
 }
 
-func TestAgentRefusals(t *testing.T) {
+func TestAgentErrors(t *testing.T) {
 	b := newBench(t, netip.MustParsePrefix("10.77.0.0/30"))
 	list := b.list("1.1.0")
 	var pods []*libcni.RuntimeConf

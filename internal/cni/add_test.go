@@ -100,7 +100,7 @@ func TestAddUndoesEveryStep(t *testing.T) {
 	}
 }
 
-func TestAddTellsWhatItCouldNotUndo(t *testing.T) {
+func TestAddReportsFailedCleanup(t *testing.T) {
 	w := newFakeNode()
 	w.fail["configure"] = errBroken
 	w.fail["agent delete"] = agentapi.ErrNoAgent
@@ -131,7 +131,7 @@ func TestRepeatedAddLeavesTheFirstAlone(t *testing.T) {
 	}
 }
 
-func TestAddRefusesTheNodesOwnNamespace(t *testing.T) {
+func TestAddRejectsTheNodesOwnNamespace(t *testing.T) {
 	w := newFakeNode()
 	a := args(conf(""))
 	a.Netns = "/proc/self/ns/net"
@@ -140,7 +140,7 @@ func TestAddRefusesTheNodesOwnNamespace(t *testing.T) {
 	}
 }
 
-func TestPodConfigRefusesBadAnswers(t *testing.T) {
+func TestPodConfigRejectsBadResponses(t *testing.T) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	good := response
 	tests := map[string]func(*agentapi.AddResponse){

@@ -93,7 +93,7 @@ func removeDefaultRoute(t *testing.T, netns ns.NetNS) {
 	}
 }
 
-func TestUnknownVersionsAreRefused(t *testing.T) {
+func TestUnknownVersionsAreRejected(t *testing.T) {
 	b := newBench(t)
 	for _, cniVersion := range []string{"0.2.0", "0.3.0", "9.9.9"} {
 		rt, _ := b.pod("web")

@@ -42,7 +42,7 @@ func TestParseConfigAccepts(t *testing.T) {
 	}
 }
 
-func TestParseConfigRefuses(t *testing.T) {
+func TestParseConfigRejects(t *testing.T) {
 	tests := map[string]struct {
 		more, says string
 	}{
@@ -102,7 +102,7 @@ func TestValidAttachments(t *testing.T) {
 	}
 }
 
-func TestAddRefusesWhatItWouldIgnore(t *testing.T) {
+func TestAddRejectsWhatItWouldIgnore(t *testing.T) {
 	tests := map[string]struct {
 		more string
 		code uint

@@ -13,7 +13,7 @@ import (
 )
 
 // The request to the agent has the port mappings of the runtime.
-func TestAddAsksForPorts(t *testing.T) {
+func TestAddRequestsPorts(t *testing.T) {
 	w := newFakeNode()
 	err := w.plugin().Add(args(conf(`,"routing":"ebpf","runtimeConfig":{"portMappings":[
 		{"hostPort":8080,"containerPort":80,"protocol":"tcp"},
@@ -38,7 +38,7 @@ func TestAddAsksForPorts(t *testing.T) {
 	}
 }
 
-func TestAddRefusesPorts(t *testing.T) {
+func TestAddRejectsPorts(t *testing.T) {
 	for mapping, want := range map[string]string{
 		`{"hostPort":0,"containerPort":80}`:                              `portMappings[0].hostPort": 0 is not a port`,
 		`{"hostPort":80,"containerPort":70000}`:                          `portMappings[0].containerPort": 70000 is not a port`,

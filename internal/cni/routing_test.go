@@ -3,7 +3,7 @@ package cni
 import "testing"
 
 // The request says why a pod goes through the host's stack, and nothing for a pod that does not.
-func TestAddTellsWhyThroughStack(t *testing.T) {
+func TestAddReportsWhyThroughStack(t *testing.T) {
 	const mapping, limit = `"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]`, `"bandwidth":{"ingressRate":1000000,"ingressBurst":1000}`
 	tests := map[string]struct{ more, want string }{
 		"nothing asked for":                 {``, ""},

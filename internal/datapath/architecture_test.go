@@ -81,7 +81,7 @@ func compiled(t *testing.T) (programs []string, maps map[string]*ebpf.MapSpec) {
 }
 
 // The table of maps in docs/architecture.md has every map once, and no other, and says which are not pinned.
-func TestArchitectureTellsOfMaps(t *testing.T) {
+func TestArchitectureListsMaps(t *testing.T) {
 	_, maps := compiled(t)
 	listed := map[string]bool{}
 	for _, row := range tableBelow(t, "architecture.md", "Tables", "map")[1:] {
@@ -106,7 +106,7 @@ func TestArchitectureTellsOfMaps(t *testing.T) {
 }
 
 // The table of hooks in docs/architecture.md has every program once, and no other.
-func TestArchitectureTellsOfPrograms(t *testing.T) {
+func TestArchitectureListsPrograms(t *testing.T) {
 	programs, _ := compiled(t)
 	var listed []string
 	for _, row := range tableBelow(t, "architecture.md", "What a packet meets", "hook")[1:] {
@@ -121,7 +121,7 @@ func TestArchitectureTellsOfPrograms(t *testing.T) {
 
 // The alert that docs/observe.md recommends covers every map that rejects new entries when it is full, and no other:
 // arrays are always full, and the others evict.
-func TestAlertIsAboutMapsThatRefuse(t *testing.T) {
+func TestAlertIsAboutMapsThatCanBeFull(t *testing.T) {
 	text, err := os.ReadFile(docsDir + "/observe.md")
 	if err != nil {
 		t.Fatal(err)

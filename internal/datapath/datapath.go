@@ -98,7 +98,7 @@ func (d *Datapath) Commit() error { return d.objects.Commit() }
 func (d *Datapath) Close() error { return errors.Join(d.Sockets.Close(), d.objects.Close()) }
 
 // Programs describes the loaded programs: those at devices in the order in which a packet meets them, those at
-// sockets, then those that the agent runs.
+// sockets, then programs that the agent runs.
 func (d *Datapath) Programs() ([]table.ProgramInfo, error) { return d.objects.DescribePrograms() }
 
 // Maps describes the tables with their memory.

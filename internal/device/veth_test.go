@@ -265,7 +265,7 @@ func TestCheckNamesTheDifference(t *testing.T) {
 			return f(link)
 		}
 	}
-	// Each step breaks one more thing, which Check finds before those that are broken already.
+	// Each step breaks one more thing, which Check reports before earlier ones.
 	steps := []struct {
 		breaks func() error
 		want   string

@@ -14,23 +14,23 @@ type Kind uint8
 
 // The kinds; they are enum flow_kind of bpf/types_policy.h.
 const (
-	// Opened is the start of a connection: its first packet was allowed, and no reply has come yet.
-	Opened Kind = 0
-	// Answered is the first reply packet.
-	Answered Kind = 1
-	// Closed is the end of a connection, with its totals: TCP closed it, it timed out, or it was evicted from the
+	// KindNew is the start of a connection: its first packet was allowed, and no reply has come yet.
+	KindNew Kind = 0
+	// KindReplied is the first reply packet.
+	KindReplied Kind = 1
+	// KindClosed is the end of a connection, with its totals: TCP closed it, it timed out, or it was evicted from the
 	// table.
-	Closed Kind = 2
-	// Dropped is a dropped packet.
-	Dropped Kind = 3
-	// Revoked is the end of a connection that policy no longer allows, with its totals.
-	Revoked Kind = 4
+	KindClosed Kind = 2
+	// KindDropped is a dropped packet.
+	KindDropped Kind = 3
+	// KindRevoked is the end of a connection that policy no longer allows, with its totals.
+	KindRevoked Kind = 4
 )
 
 // Kinds are all kinds, in the order of their numbers.
-var Kinds = []Kind{Opened, Answered, Closed, Dropped, Revoked}
+var Kinds = []Kind{KindNew, KindReplied, KindClosed, KindDropped, KindRevoked}
 
-var kindNames = [...]string{Opened: "opened", Answered: "answered", Closed: "closed", Dropped: "dropped", Revoked: "revoked"}
+var kindNames = [...]string{KindNew: "new", KindReplied: "replied", KindClosed: "closed", KindDropped: "dropped", KindRevoked: "revoked"}
 
 // String gives the name for people and metrics.
 func (k Kind) String() string {
@@ -51,7 +51,7 @@ const (
 
 // Verdict gives the verdict on the packets of an event of this kind.
 func (k Kind) Verdict() Verdict {
-	if k == Dropped || k == Revoked {
+	if k == KindDropped || k == KindRevoked {
 		return VerdictDropped
 	}
 	return VerdictAllowed
@@ -59,13 +59,13 @@ func (k Kind) Verdict() Verdict {
 
 // Event is an event of the datapath, with addresses and numbers.
 type Event struct {
-	// Time is when it happened. If the first event of a connection is Answered, it is when that was reported.
+	// Time is when it happened. If the first event of a connection is KindReplied, it is when that was reported.
 	Time time.Time
 	Kind Kind
 	// First says that this is the first event of the connection.
 	First bool
-	// Opened is when the connection started, to the tick of the kernel's clock; zero for a drop.
-	Opened time.Time
+	// Created is when the connection started, to the tick of the kernel's clock; zero for a drop.
+	Created time.Time
 	// Protocol is an IP protocol number; 0, with zero addresses, if the packet was not parsed.
 	Protocol uint8
 	// TCPFlags are those of the packet that caused the event.
@@ -77,9 +77,9 @@ type Event struct {
 	// Packets and Bytes count the original direction at 0 and replies at 1. For a drop, 0 has the packets of its kind
 	// since the last reported event. Bytes include the link-layer header.
 	Packets, Bytes [2]uint64
-	// PushedOut says that a Closed connection was evicted as the least recently used, because the table was full. It
+	// Evicted says that a closed connection was evicted as the least recently used, because the table was full. It
 	// may have continued as another entry. The counts are the last ones read.
-	PushedOut bool
+	Evicted bool
 	// Ingress and Egress are the policies that allowed a connection; 0 where none applied.
 	Ingress, Egress policy.Policy
 	// Reason of a drop, with one sentence on its meaning and what to look at.
@@ -94,7 +94,7 @@ type Event struct {
 // Loss counts events that were never reported.
 type Loss struct {
 	Kind Kind
-	// Why is a word for metrics, Meaning a sentence for people.
-	Why, Meaning string
-	Events       uint64
+	// Reason is a word for metrics, Meaning a sentence for people.
+	Reason, Meaning string
+	Events          uint64
 }

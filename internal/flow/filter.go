@@ -82,7 +82,7 @@ func (f *Filter) Chooses(r *Record) bool {
 
 // sender is the pod whose device a dropped packet came from, whatever its source address.
 func (r *Record) sender() *Owner {
-	if r.Kind == Dropped && r.Program == fromPod {
+	if r.Kind == KindDropped && r.Program == fromPod {
 		return r.Device
 	}
 	return nil

@@ -11,12 +11,12 @@ import (
 
 func TestFilter(t *testing.T) {
 	n := NewNames("a")
-	n.Deliver(world())
+	n.Deliver(someObjects())
 	n.SetLocals([]Local{{Pod: cart.Key(), Addresses: cart.Addresses, Device: 3}})
 	records := map[string]Record{
-		"allowed": n.Record(Event{Time: noon, Kind: Opened, Protocol: 6, Source: end("10.1.1.2:40000"), Destination: end("10.1.2.2:15432"), Device: 3, Program: fromPod}),
-		"dropped": n.Record(Event{Time: noon.Add(time.Minute), Kind: Dropped, Protocol: 17, Source: end("203.0.113.7:53"), Destination: end("10.1.1.2:9"), Reason: "ingress_policy"}),
-		"lied":    n.Record(Event{Time: noon, Kind: Dropped, Protocol: 6, Source: end("198.51.100.7:1"), Destination: end("10.96.0.5:5432"), Reason: "spoofed_source", Device: 3, Program: fromPod}),
+		"allowed": n.Record(Event{Time: noon, Kind: KindNew, Protocol: 6, Source: end("10.1.1.2:40000"), Destination: end("10.1.2.2:15432"), Device: 3, Program: fromPod}),
+		"dropped": n.Record(Event{Time: noon.Add(time.Minute), Kind: KindDropped, Protocol: 17, Source: end("203.0.113.7:53"), Destination: end("10.1.1.2:9"), Reason: "ingress_policy"}),
+		"lied":    n.Record(Event{Time: noon, Kind: KindDropped, Protocol: 6, Source: end("198.51.100.7:1"), Destination: end("10.96.0.5:5432"), Reason: "spoofed_source", Device: 3, Program: fromPod}),
 	}
 	for _, c := range []struct {
 		filter agentapi.FlowFilter

@@ -83,7 +83,7 @@ func (l *Log) last(f Filter, n int) []Record {
 }
 
 // Kept gives the number of records, and the time of the oldest.
-func (l *Log) Kept() (n int, oldest time.Time) {
+func (l *Log) Buffered() (n int, oldest time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.ring) == 0 {

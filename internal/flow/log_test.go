@@ -15,9 +15,9 @@ func numbered(first, count int) (all []Record) {
 		r.Time = noon.Add(time.Duration(first+i) * time.Second)
 		r.Device = nil
 		r.Event.Device = first + i
-		r.Kind = Dropped
+		r.Kind = KindDropped
 		if (first+i)%2 == 0 {
-			r.Kind = Opened
+			r.Kind = KindNew
 		}
 		all = append(all, r)
 	}
@@ -43,7 +43,7 @@ var onlyOpened = Filter{verdict: VerdictAllowed}
 func TestLog(t *testing.T) {
 	l := NewLog(5)
 	want(t, "an empty one", l.Last(Filter{}, 0))
-	if n, oldest := l.Kept(); n != 0 || !oldest.IsZero() {
+	if n, oldest := l.Buffered(); n != 0 || !oldest.IsZero() {
 		t.Errorf("an empty one keeps %d since %v", n, oldest)
 	}
 	l.Add(numbered(0, 3)...)
@@ -53,7 +53,7 @@ func TestLog(t *testing.T) {
 	want(t, "two of them", l.Last(Filter{}, 2), 5, 6)
 	want(t, "two of those that fit", l.Last(onlyOpened, 2), 4, 6)
 	want(t, "more than there are", l.Last(onlyOpened, 9), 2, 4, 6)
-	if n, oldest := l.Kept(); n != 5 || !oldest.Equal(noon.Add(2*time.Second)) {
+	if n, oldest := l.Buffered(); n != 5 || !oldest.Equal(noon.Add(2*time.Second)) {
 		t.Errorf("it keeps %d since %v", n, oldest)
 	}
 	l.Add(numbered(7, 12)...)
@@ -150,9 +150,9 @@ func TestFollowEnds(t *testing.T) {
 // Reading must keep up with the datapath's events, which come as fast as connections do.
 func BenchmarkRecord(b *testing.B) {
 	n := NewNames("a")
-	n.Deliver(world())
+	n.Deliver(someObjects())
 	l := NewLog(16384)
-	e := Event{Time: noon, Kind: Opened, Protocol: 6, Source: end("10.1.1.2:40000"), Destination: end("10.1.2.2:15432"), Ingress: 1}
+	e := Event{Time: noon, Kind: KindNew, Protocol: 6, Source: end("10.1.1.2:40000"), Destination: end("10.1.2.2:15432"), Ingress: 1}
 	records := make([]Record, 0, 256)
 	b.ReportAllocs()
 	for b.Loop() {

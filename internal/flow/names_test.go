@@ -38,7 +38,7 @@ var (
 	}
 )
 
-func world() *cluster.Snapshot {
+func someObjects() *cluster.Snapshot {
 	return &cluster.Snapshot{
 		Nodes: nodes, Pods: cluster.ListOf(host, cart, db, over), Services: []*cluster.Service{database}, EndpointSlices: cluster.ListOf(slice),
 	}
@@ -64,7 +64,7 @@ func TestNames(t *testing.T) {
 	if got := who(n, noon, "10.1.1.2:1", cluster.TCP); got != external {
 		t.Errorf("without a snapshot: %q", got)
 	}
-	n.Deliver(world())
+	n.Deliver(someObjects())
 	for _, c := range []struct {
 		end      string
 		protocol cluster.Protocol
@@ -96,16 +96,16 @@ func TestNames(t *testing.T) {
 // Names follow the snapshots. Those of deleted pods are kept for a while, unless another pod gets the address.
 func TestNamesChange(t *testing.T) {
 	n := NewNames("a")
-	n.Deliver(world())
+	n.Deliver(someObjects())
 	who(n, noon, "10.1.1.2:1", cluster.TCP)
 
 	moved := *db
-	moved.Name, moved.Addresses = "another", cart.Addresses[:1] // its name comes before those that keep theirs
-	both := world()
+	moved.Name, moved.Addresses = "another", cart.Addresses[:1] // its name comes before unchanged names
+	both := someObjects()
 	both.Pods = cluster.ListOf(host, &moved, cart, over) // the former owner of the address still exists
 	n.Deliver(both)
 	who(n, noon, "10.1.1.2:1", cluster.TCP)
-	s := world()
+	s := someObjects()
 	s.Pods = cluster.ListOf(host, &moved, over)
 	s.Services, s.EndpointSlices = nil, cluster.List[*cluster.EndpointSlice]{}
 	s.Nodes = nodes[1:]
@@ -143,13 +143,13 @@ func TestNamesAreBounded(t *testing.T) {
 // The agent knows its own pods before the cluster reports them, and keeps their names for a while.
 func TestNamesOfThisNode(t *testing.T) {
 	n := NewNames("a")
-	n.Deliver(world())
+	n.Deliver(someObjects())
 	mine := Local{Pod: cluster.Key{Namespace: "shop", Name: "new"}, Addresses: cart.Addresses[:1], Device: 7}
 	n.SetLocals([]Local{mine})
 	if got := who(n, noon, "10.1.1.2:80", cluster.TCP); got != "pod shop/new@a" {
 		t.Errorf("its own pod is %q", got)
 	}
-	r := n.Record(Event{Time: noon, Device: 7, Kind: Dropped, Program: fromPod})
+	r := n.Record(Event{Time: noon, Device: 7, Kind: KindDropped, Program: fromPod})
 	if got := r.Flow().DevicePod; got != "shop/new" {
 		t.Errorf("its device is that of %q", got)
 	}
@@ -163,7 +163,7 @@ func TestNamesOfThisNode(t *testing.T) {
 // The node has addresses that its Node does not list. A pod with one of them takes precedence.
 func TestNamesOfThisNodesAddresses(t *testing.T) {
 	n := NewNames("a")
-	n.Deliver(world())
+	n.Deliver(someObjects())
 	n.SetAddresses([]netip.Addr{addr("10.1.2.2"), addr("127.0.0.1"), addr("169.254.20.10"), addr("192.0.2.2")})
 	for e, want := range map[string]string{
 		"169.254.20.10:53": "node /a@a", "169.254.20.10:30432": "node /a@a of shop/db", "169.254.20.11:53": external,
@@ -177,22 +177,22 @@ func TestNamesOfThisNodesAddresses(t *testing.T) {
 
 func TestRecordFlow(t *testing.T) {
 	n := NewNames("a")
-	n.Deliver(world())
+	n.Deliver(someObjects())
 	n.SetPolicies(map[policy.Policy]cluster.Key{5: {Namespace: "shop", Name: "to-db"}})
 	n.SetPolicies(map[policy.Policy]cluster.Key{6: {Namespace: "shop", Name: "later"}}) // the old number keeps its name
 	r := n.Record(Event{
-		Time: noon, Opened: noon.Add(-time.Second), First: true, Kind: Closed, Protocol: uint8(cluster.TCP), TCPFlags: 0x12, Source: end("10.1.1.2:40000"), Destination: end("10.1.2.2:15432"),
+		Time: noon, Created: noon.Add(-time.Second), First: true, Kind: KindClosed, Protocol: uint8(cluster.TCP), TCPFlags: 0x12, Source: end("10.1.1.2:40000"), Destination: end("10.1.2.2:15432"),
 		SourceIdentity: 0x80000001, DestinationIdentity: 0x80000002, Packets: [2]uint64{4, 3}, Bytes: [2]uint64{400, 300}, Ingress: 99, Egress: 5,
 		Program: fromPod, Device: 3,
 	})
 	want := agentapi.Flow{
-		Time: noon, Opened: noon.Add(-time.Second), First: true, Event: "closed", Verdict: "allowed", Protocol: "TCP",
+		Time: noon, Created: noon.Add(-time.Second), First: true, Event: "closed", Verdict: "allowed", Protocol: "TCP",
 		Source: agentapi.FlowEnd{Address: addr("10.1.1.2"), Port: 40000, Kind: "pod", Namespace: "shop", Name: "cart", Node: "a", Identity: 0x80000001},
 		Destination: agentapi.FlowEnd{
 			Address: addr("10.1.2.2"), Port: 15432, Kind: "pod", Namespace: "shop", Name: "db-0", Node: "b", Identity: 0x80000002, Services: []string{"shop/db"},
 		},
 		EgressPolicy: "shop/to-db", IngressPolicy: "policy 99", Program: fromPod, Device: 3, TCPFlags: []string{"SYN", "ACK"},
-		Packets: 4, Bytes: 400, AnswerPackets: 3, AnswerBytes: 300,
+		Packets: 4, Bytes: 400, ReplyPackets: 3, ReplyBytes: 300,
 	}
 	if diff := cmp.Diff(want, r.Flow(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("flow (-want +got):\n%s", diff)
@@ -202,7 +202,7 @@ func TestRecordFlow(t *testing.T) {
 			t.Errorf("protocol %d is %q", number, got)
 		}
 	}
-	for kind, verdict := range map[Kind]Verdict{Opened: VerdictAllowed, Answered: VerdictAllowed, Closed: VerdictAllowed, Dropped: VerdictDropped, Revoked: VerdictDropped} {
+	for kind, verdict := range map[Kind]Verdict{KindNew: VerdictAllowed, KindReplied: VerdictAllowed, KindClosed: VerdictAllowed, KindDropped: VerdictDropped, KindRevoked: VerdictDropped} {
 		if kind.Verdict() != verdict {
 			t.Errorf("%s is %s", kind, kind.Verdict())
 		}
@@ -215,7 +215,7 @@ func TestWordsOfTheAPI(t *testing.T) {
 	for _, k := range Kinds {
 		got = append(got, k.String())
 	}
-	want := []string{agentapi.FlowEventOpened, agentapi.FlowEventAnswered, agentapi.FlowEventClosed, agentapi.FlowEventDropped, agentapi.FlowEventRevoked}
+	want := []string{agentapi.FlowEventNew, agentapi.FlowEventReplied, agentapi.FlowEventClosed, agentapi.FlowEventDropped, agentapi.FlowEventRevoked}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}

@@ -34,8 +34,8 @@ func (r *Record) Flow() agentapi.Flow {
 		Destination:  r.To.flow(r.Destination, r.DestinationIdentity),
 		EgressPolicy: r.EgressPolicy, IngressPolicy: r.IngressPolicy,
 		Reason: r.Reason, Meaning: r.Meaning, Program: r.Program, Device: r.Event.Device, TCPFlags: flagNames(r.TCPFlags),
-		PushedOut: r.PushedOut, First: r.First, Opened: r.Opened,
-		Packets: r.Packets[0], Bytes: r.Bytes[0], AnswerPackets: r.Packets[1], AnswerBytes: r.Bytes[1],
+		Evicted: r.Evicted, First: r.First, Created: r.Created,
+		Packets: r.Packets[0], Bytes: r.Bytes[0], ReplyPackets: r.Packets[1], ReplyBytes: r.Bytes[1],
 	}
 	if r.Device != nil {
 		f.DevicePod = r.Device.String()

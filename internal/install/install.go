@@ -87,7 +87,7 @@ func New(config Config, log *slog.Logger) (*Installer, error) {
 }
 
 // Sync installs what is missing or differs. Call it when the node can carry pods: the runtime starts pods as soon as
-// the configuration exists. problems are those that the node cannot solve.
+// the configuration exists. problems are what the node cannot solve.
 func (i *Installer) Sync() (problems []string, err error) {
 	for _, a := range i.artifacts {
 		if err := i.sync(a); err != nil {

@@ -125,7 +125,7 @@ func outermost(prefixes []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// comparePrefixes orders prefixes of one family so that each precedes those that it contains.
+// comparePrefixes orders prefixes of one family so that each precedes the prefixes that it contains.
 func comparePrefixes(a, b netip.Prefix) int {
 	if n := a.Addr().Compare(b.Addr()); n != 0 {
 		return n
@@ -211,7 +211,7 @@ func newClasses(lists []blockList) *classes {
 	}
 }
 
-// toggle returns the class that differs from another by these lists: in those that it is not in, and out of the others. A list
+// toggle returns the class that differs from another by these lists: it joins lists that the other is not in and leaves the rest. A list
 // that occurs twice stays.
 func (c *classes) toggle(from *blockClass, toggled []int32) *blockClass {
 	switch len(toggled) {
@@ -229,7 +229,7 @@ func (c *classes) toggle(from *blockClass, toggled []int32) *blockClass {
 	return c.combine(from, toggled)
 }
 
-// combine merges the members of a class with others and drops those that occur an even number of times.
+// combine merges the members of a class with others and drops members that occur an even number of times.
 func (c *classes) combine(from *blockClass, toggled []int32) *blockClass {
 	members := append(c.scratch[:0], c.members[from]...)
 	members = append(members, toggled...)

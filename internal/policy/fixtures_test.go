@@ -95,7 +95,7 @@ func objects(t testing.TB, text string) *cluster.Snapshot {
 			t.Fatalf("%v in\n%s", err, document)
 		}
 		reduced, err := cluster.Reduce(full)
-		if p, isPolicy := reduced.(*cluster.NetworkPolicy); err != nil && !(isPolicy && p.Wrong != "") {
+		if p, isPolicy := reduced.(*cluster.NetworkPolicy); err != nil && !(isPolicy && p.Invalid != "") {
 			t.Fatalf("%v in\n%s", err, document)
 		}
 		switch o := reduced.(type) {

@@ -15,7 +15,7 @@ type limits struct {
 	// rejected are the policies whose blocks are left out, with the reason. The pods that they select are isolated.
 	rejected map[*cluster.NetworkPolicy]string
 	entries  entryLimits
-	// pods are those that were counted last; taken is the number of their addresses.
+	// pods were counted last; taken is the number of their addresses.
 	pods  cluster.List[*cluster.Pod]
 	taken int
 }
@@ -43,7 +43,7 @@ type Sizes struct {
 }
 
 // SetSizes sets the capacities. In the tables of addresses pods have priority. What they leave, and the other tables, are
-// shared by namespaces: those that need most are reduced to one common limit; within a namespace policies are accepted in the
+// shared by namespaces: the ones that need most are reduced to one common limit; within a namespace policies are accepted in the
 // order of their names. The pods that a rejected policy selects are isolated, and no others.
 func (c *Compiler) SetSizes(s Sizes) { c.limits.sizes = s }
 
@@ -129,8 +129,8 @@ func (c *Compiler) overflow(w *passInput) map[*cluster.NetworkPolicy]string {
 
 // invalidReason returns why a policy isolates the pods that it selects; empty if it is valid and fits.
 func (c *Compiler) invalidReason(p *cluster.NetworkPolicy) string {
-	if p.Wrong != "" {
-		return p.Wrong
+	if p.Invalid != "" {
+		return p.Invalid
 	}
 	if reason := c.limits.rejected[p]; reason != "" {
 		return reason

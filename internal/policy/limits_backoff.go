@@ -105,7 +105,7 @@ func (c *Compiler) rejectChanged(tables *Tables, problems []Problem, again func(
 	if !b.backoff.isActive() {
 		return tables, problems
 	}
-	_, inForce := c.setsByPolicy()
+	_, active := c.setsByPolicy()
 	reject := func(rejected map[*cluster.NetworkPolicy]string) {
 		if len(rejected) > 0 {
 			maps.Copy(rejected, b.rejected)
@@ -114,7 +114,7 @@ func (c *Compiler) rejectChanged(tables *Tables, problems []Problem, again func(
 			tables, problems = again()
 		}
 	}
-	for step, changed := range b.backoff.changed(inForce) {
+	for step, changed := range b.backoff.changed(active) {
 		if step > 0 { // others lose their changes only if rejecting the largest is not enough
 			reject(c.excess(tables, 0))
 		}

@@ -31,7 +31,7 @@ type demands struct {
 type demand struct {
 	policies int
 	lists    map[*numbered[portList]]bool
-	ports    int // of lists, and of those that were not made
+	ports    int // of lists, and of lists that were not made
 	unmade   int
 }
 

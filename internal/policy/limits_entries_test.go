@@ -186,7 +186,7 @@ func TestPortsOfOneNamespaceAreBounded(t *testing.T) {
 
 // Selectors of one namespace that split identities which another treats alike increase the other's entries. Their own
 // policies are rejected.
-func TestWhoTellsPodsApartGivesWay(t *testing.T) {
+func TestDistinguishingPolicyIsRejectedFirst(t *testing.T) {
 	w := newTenants("evil", "good")
 	const bits = 6
 	w.peers("good", 1<<bits, func(n int) map[string]string {
@@ -287,7 +287,7 @@ func (t *tenants) without(from, to int) {
 
 // Rejected rules are accepted again when the pods are gone that exceeded the capacity, though nothing else changes on
 // the node.
-func TestRefusedIsTakenUpAgain(t *testing.T) {
+func TestRejectedIsAcceptedAgain(t *testing.T) {
 	t.Run("pods of the refused alone", func(t *testing.T) {
 		w, c, policies := refusing(t)
 		w.without(40, 100)
@@ -318,7 +318,7 @@ func TestRefusedIsTakenUpAgain(t *testing.T) {
 }
 
 // Rejected policies stay rejected at no cost when more is needed, and are evaluated again when less is.
-func TestRefusedStaysWhenThereIsMore(t *testing.T) {
+func TestRejectedStaysWhenThereIsMore(t *testing.T) {
 	for _, of := range []struct {
 		name   string
 		change func(*tenants, []*cluster.NetworkPolicy) []*cluster.NetworkPolicy

@@ -54,7 +54,7 @@ func bitRules(bits int) (rules []cluster.PolicyRule) {
 }
 
 // A rule that adds nothing to one for all peers splits no identities.
-func TestCoveredRulesTellNothingApart(t *testing.T) {
+func TestCoveredRulesDistinguishNothing(t *testing.T) {
 	const bits = 5
 	ports := func(p cluster.Protocol, first, last uint16) []cluster.PolicyPort {
 		return []cluster.PolicyPort{{Protocol: p, First: first, Last: last}}
@@ -117,7 +117,7 @@ func TestCoveredRulesTellNothingApart(t *testing.T) {
 
 // A namespace that splits no identity of others is not rejected, however much it needs itself, and however little the
 // splitting ones need.
-func TestWhoTellsNothingApartStays(t *testing.T) {
+func TestNondistinguishingPolicyStays(t *testing.T) {
 	const bits = 5
 	web := func(w *tenants, pods int) (policies []*cluster.NetworkPolicy) {
 		for n := range pods {
@@ -174,7 +174,7 @@ func TestWhoTellsNothingApartStays(t *testing.T) {
 
 // Of two namespaces that split identities, the one that splits more is rejected, and no more of its policies than
 // needed.
-func TestWhoTellsMoreApartGoesFirst(t *testing.T) {
+func TestMostDistinguishingIsRejectedFirst(t *testing.T) {
 	const bits = 5
 	w := newTenants("some")
 	w.web("good", bits)
@@ -245,7 +245,7 @@ func TestOwnEntriesDoNotCount(t *testing.T) {
 
 // The largest splitter is rejected before many small ones that split together, and accepted again when rejecting
 // those is enough.
-func TestWhoGaveWayFirstIsTakenBack(t *testing.T) {
+func TestFirstRejectedIsAcceptedAgain(t *testing.T) {
 	const bits, kinds = 5, 4
 	w := newTenants("shop", "evil0", "evil1", "evil2", "evil3", "evil4")
 	w.peers("evil0", kinds<<bits, func(n int) map[string]string {
@@ -277,7 +277,7 @@ func TestWhoGaveWayFirstIsTakenBack(t *testing.T) {
 }
 
 // Port names that others request split identities of a namespace: that is not its cost.
-func TestNamesOfOthersAreNotAskedFor(t *testing.T) {
+func TestNamesOfOthersAreNotRequested(t *testing.T) {
 	w := newTenants("evil", "good")
 	w.peers("good", 40, func(int) map[string]string { return map[string]string{"app": "web"} })
 	for n, pod := range w.snapshot.Pods.Slice() {

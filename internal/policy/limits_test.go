@@ -114,7 +114,7 @@ func splitting() (w *tenants, policies []*cluster.NetworkPolicy) {
 
 // A tenant that changes a rejected policy again and again costs each agent about one compilation per change, and does
 // not affect other namespaces. The change is active when the next search is due.
-func TestChangesOfWhatIsRefusedArePaced(t *testing.T) {
+func TestChangesOfRejectedArePaced(t *testing.T) {
 	for _, of := range []struct {
 		name   string
 		change func(n int, before *cluster.NetworkPolicy) []*cluster.NetworkPolicy
@@ -205,7 +205,7 @@ func (c *Compiler) bound(s Sizes) {
 
 // A policy that changes while others wait stays active when the tables overflow because of another tenant's pods: the
 // tenant gives them labels that its own policy has split since before.
-func TestChangesOfOthersStayInForce(t *testing.T) {
+func TestChangesOfOthersStayActive(t *testing.T) {
 	const capacity, many = 150, 64
 	w, policies := splitting()
 	var values []cluster.PolicyPeer

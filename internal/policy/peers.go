@@ -338,7 +338,7 @@ func (p *peers) markWithin(prefixes []netip.Prefix) {
 	}
 }
 
-// updateGroups updates the groups that may match other rules now, and marks the addresses of those that do as dirty.
+// updateGroups updates the groups that may match other rules now, and marks the addresses of groups that do as dirty.
 func (c *Compiler) updateGroups(w *passInput) {
 	p := &c.peers
 	p.markWithin(p.movedPrefixes)

@@ -137,12 +137,12 @@ func (w *randomCluster) change() {
 		p := &cluster.NetworkPolicy{Namespace: key.Namespace, Name: key.Name, Pods: w.selector(), IsolatesIngress: !w.chance(3)}
 		p.IsolatesEgress = !p.IsolatesIngress || w.chance(2)
 		if w.chance(12) {
-			p.Wrong = "nonsense"
+			p.Invalid = "nonsense"
 		}
-		if p.IsolatesIngress && p.Wrong == "" {
+		if p.IsolatesIngress && p.Invalid == "" {
 			p.Ingress = w.rules()
 		}
-		if p.IsolatesEgress && p.Wrong == "" {
+		if p.IsolatesEgress && p.Invalid == "" {
 			p.Egress = w.rules()
 		}
 		w.policies[key] = p

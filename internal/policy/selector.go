@@ -151,7 +151,7 @@ func (x *index[T]) all(to []T) []T {
 
 // podClass is a class of pods that the active selectors treat alike.
 type podClass struct {
-	selectors []*condition // those that select the pods, sorted by content
+	selectors []*condition // the selectors of the pods, sorted by content
 }
 
 // podLabels is what selectors match.

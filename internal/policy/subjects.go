@@ -62,7 +62,7 @@ func (s *subjects) take(policies []*cluster.NetworkPolicy) {
 		if r := before[p]; r != nil {
 			s.rules[p] = r
 		}
-		if p.Wrong != "" {
+		if p.Invalid != "" {
 			s.invalid = append(s.invalid, p)
 		}
 	}

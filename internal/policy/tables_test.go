@@ -232,7 +232,7 @@ func TestRanges(t *testing.T) {
 }
 
 // For random ports that several policies allow the first policy is reported.
-func TestMergeTellsOfTheFirst(t *testing.T) {
+func TestMergeReportsTheFirst(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
 		var grants []grant

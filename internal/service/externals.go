@@ -15,7 +15,7 @@ func (t *translation) collectExternals() {
 	t.addExternalAddresses(s.ExternalIPs, KindExternalIP, func(a netip.Addr) bool { return slices.Contains(s.LoadBalancerIPs, a) })
 }
 
-// addExternalAddresses adds the addresses of one kind; those that the Service has anyway are left out.
+// addExternalAddresses adds the addresses of one kind, except addresses that the Service has anyway.
 func (t *translation) addExternalAddresses(addrs []netip.Addr, kind Kind, has func(netip.Addr) bool) {
 	rejected, first, reason, local := 0, netip.Addr{}, "", false
 	bound := len(t.externals) + t.node.Limits.serviceExternal()

@@ -40,7 +40,7 @@ func bounded(t *testing.T, objects ...any) (*Translator, Changes) {
 	t.Helper()
 	node := n1()
 	node.Limits = tables
-	w, tr := newWorld(), NewTranslator(node)
+	w, tr := newObjects(), NewTranslator(node)
 	w.put(simple("web", func(s *cluster.Service) { s.ClusterIPs = []netip.Addr{addr("10.96.0.9")} }))
 	tr.Translate(w.snapshot(), nil)
 	w.put(objects...)
@@ -147,7 +147,7 @@ func TestHugeEndpointSlices(t *testing.T) {
 		t.Errorf("problems are %v", changes.Problems)
 	}
 	// After its deletion nothing is left.
-	w := newWorld()
+	w := newObjects()
 	tr.Translate(w.snapshot(), nil)
 	if len(tr.states) != 0 || len(tr.serving.counts) != 0 || len(tr.shares.spaces) != 0 || tr.shares.total != [resources]int{} {
 		t.Errorf("kept: %d states, %d backends, %d namespaces, %v", len(tr.states), len(tr.serving.counts), len(tr.shares.spaces), tr.shares.total)
@@ -169,7 +169,7 @@ func TestNamespacesShare(t *testing.T) {
 	node := n1()
 	node.Limits = Limits{Frontends: 40}
 	node.NodePortAddresses = nil
-	w, tr := newWorld(), NewTranslator(node)
+	w, tr := newObjects(), NewTranslator(node)
 	for i := range 45 {
 		w.put(simple(fmt.Sprintf("s%02d", i), func(s *cluster.Service) { s.ClusterIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 1, byte(i)})} }))
 	}
@@ -197,7 +197,7 @@ func TestNamespacesShare(t *testing.T) {
 	}
 }
 
-func frontends2(tr *Translator, w *world, namespace string) (int, Changes) {
+func frontends2(tr *Translator, w *objects, namespace string) (int, Changes) {
 	changes := tr.Translate(w.snapshot(), nil)
 	inside, _ := frontends(tr, namespace)
 	return inside, changes

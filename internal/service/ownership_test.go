@@ -74,7 +74,7 @@ func TestConflicts(t *testing.T) {
 			t.Run(c.name+"/"+order, func(t *testing.T) {
 				node := n1()
 				node.NodePortAddresses = node.NodePortAddresses[:1]
-				w, tr := newWorld(), NewTranslator(node)
+				w, tr := newObjects(), NewTranslator(node)
 				var hostPorts []HostPort
 				put := func(o any) {
 					if h, ok := o.(HostPort); ok {
@@ -116,7 +116,7 @@ func deleteHostPort(all []HostPort, stopped HostPort) (rest []HostPort) {
 
 // Of three owners, the next one takes over.
 func TestConflictOfThree(t *testing.T) {
-	w, tr := newWorld(), NewTranslator(n1())
+	w, tr := newObjects(), NewTranslator(n1())
 	for _, name := range []string{"c", "a", "b"} {
 		w.put(simple(name, func(s *cluster.Service) { s.ClusterIPs = []netip.Addr{addr("10.96.0.1")} }))
 		tr.Translate(w.snapshot(), nil)

@@ -20,7 +20,7 @@ var sameAddresses = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Add
 func TestIncrementalIsFull(t *testing.T) {
 	for _, seed := range testenv.Seeds(t, 20) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		w, tr, sum := newWorld(), NewTranslator(n1()), map[PortName]Port{}
+		w, tr, sum := newObjects(), NewTranslator(n1()), map[PortName]Port{}
 		node := n1()
 		var hostPorts []HostPort
 		serving := map[netip.AddrPort]bool{}
@@ -110,7 +110,7 @@ func servingNow(s *cluster.Snapshot, hostPorts []HostPort) map[netip.AddrPort]bo
 }
 
 // change changes one thing. There are few names and addresses, so that conflicts are frequent.
-func change(random *rand.Rand, w *world, node *NodeConfig, hostPorts *[]HostPort) {
+func change(random *rand.Rand, w *objects, node *NodeConfig, hostPorts *[]HostPort) {
 	name := func() string { return string(rune('a' + random.IntN(5))) }
 	chance := func(of int) bool { return random.IntN(of) == 0 }
 	some := func(texts ...string) (all []netip.Addr) {

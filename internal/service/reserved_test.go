@@ -34,7 +34,7 @@ func TestExternalAddressesShadowNothing(t *testing.T) {
 			t.Run(c.what+"/"+string(kind), func(t *testing.T) {
 				node := n1()
 				node.Pods, node.APIServer = []netip.Addr{addr("10.9.0.7")}, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.10:6443")}
-				w, tr := newWorld(), NewTranslator(node)
+				w, tr := newObjects(), NewTranslator(node)
 				w.last.Nodes = nodes
 				w.put(simple("dns", func(s *cluster.Service) {
 					s.ClusterIPs, s.Ports[0].Number = []netip.Addr{addr("10.96.0.10")}, 53
@@ -60,7 +60,7 @@ func TestExternalAddressesShadowNothing(t *testing.T) {
 func TestExternalIPsHaveToBeAllowed(t *testing.T) {
 	node := n1()
 	node.ExternalIPs = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
-	w, tr := newWorld(), NewTranslator(node)
+	w, tr := newObjects(), NewTranslator(node)
 	w.put(simple("a", func(s *cluster.Service) {
 		s.ExternalIPs = []netip.Addr{addr("198.51.100.1"), addr("203.0.113.1"), addr("203.0.113.2")}
 	}))
@@ -76,7 +76,7 @@ func TestExternalIPsHaveToBeAllowed(t *testing.T) {
 
 // The owner of an address may change while a Service has it.
 func TestExternalAddressesAreLookedAtAgain(t *testing.T) {
-	w, tr := newWorld(), NewTranslator(n1())
+	w, tr := newObjects(), NewTranslator(n1())
 	const works = "http ExternalIP 198.51.100.1:80/TCP | refuse | refuse"
 	step := func(what, want string) {
 		t.Helper()
@@ -106,11 +106,11 @@ func TestHostPortsOfForeignAddresses(t *testing.T) {
 	}
 	for _, ip := range []string{"169.254.169.254", "10.96.0.1", "192.168.60.12", "10.1.2.2", "127.0.0.53"} {
 		tr := NewTranslator(n1())
-		expect(t, ip, tr.Translate(newWorld().snapshot(), host(ip)),
+		expect(t, ip, tr.Translate(newObjects().snapshot(), host(ip)),
 			"Pod shop/thief: hostPort 80/TCP does not answer: its hostIP "+ip+" is not an address of this node")
 	}
 	// An address may be added later.
-	node, w := n1(), newWorld()
+	node, w := n1(), newObjects()
 	tr := NewTranslator(node)
 	tr.Translate(w.snapshot(), host("192.168.60.99"))
 	node.HostPortAddresses = append(node.HostPortAddresses, addr("192.168.60.99"))
@@ -128,7 +128,7 @@ func TestOnlyItsServiceHasTheAPIServer(t *testing.T) {
 	thief := &cluster.Service{Namespace: "a", Name: "a", ClusterIPs: []netip.Addr{addr("10.96.0.1")}, LoadBalancerIPs: []netip.Addr{addr("192.0.2.10")},
 		Ports: []cluster.ServicePort{{Name: "https", Protocol: cluster.TCP, Number: 443, NodePort: 6443}}}
 	host := HostPort{Pod: cluster.Key{Namespace: "a", Name: "pod"}, Protocol: cluster.TCP, Number: 6443, Backends: []netip.AddrPort{netip.MustParseAddrPort("10.1.1.2:8080")}}
-	w, tr := newWorld(), NewTranslator(node)
+	w, tr := newObjects(), NewTranslator(node)
 	w.put(thief, real)
 	w.put(&cluster.EndpointSlice{Namespace: "default", Name: "a", Service: "kubernetes", Ports: []cluster.EndpointPort{{Name: "https", Protocol: cluster.TCP, Number: 8443}},
 		Endpoints: []cluster.Endpoint{{Address: addr("10.1.1.66"), Ready: true, Serving: true}}})

@@ -10,7 +10,7 @@ import (
 
 // Translation is one Service on one node.
 type Translation struct {
-	// Ports are in the order of the Service, without those that have no frontend.
+	// Ports are in the order of the Service, without ports that have no frontend.
 	Ports []Port
 	// Health is the reply to load balancers at the Service's healthCheckNodePort; nil without one.
 	Health *Health
@@ -182,9 +182,9 @@ func (t *translation) add(addr netip.Addr, number uint16, kind Kind) {
 		// A packet of a pod or the node itself to an external address is treated as if it had gone out and come back: no
 		// traffic policy applies.
 		entry.Internal = side(backends, false)
-		world := side(backends, t.service.ExternalLocal)
-		world.Maglev = len(world.Addresses) > 0
-		entry.External = externalBackends(entry.Frontend, world)
+		external := side(backends, t.service.ExternalLocal)
+		external.Maglev = len(external.Addresses) > 0
+		entry.External = externalBackends(entry.Frontend, external)
 		// Only a node's own address tells another node that a packet was forwarded to it, so that it does not forward it again.
 		// With affinity the forwarding node must remember the client's backend; with policy Local no other node is involved.
 		entry.DSR = t.node.DSR && kind == KindNodePort && entry.Affinity == 0 && !t.service.ExternalLocal && !addr.IsLoopback()

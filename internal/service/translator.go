@@ -39,7 +39,7 @@ type Translator struct {
 	serving   serving
 	reserved  reserved
 	shares    shares
-	// dirty are the states to translate again, touched those that gained or lost a frontend through others.
+	// dirty are the states to translate again, touched the states that gained or lost a frontend through others.
 	dirty, touched []*state
 	// outstanding are the states with problems or health, exposed those with external addresses; few have either.
 	outstanding, exposed map[owner]*state

@@ -14,17 +14,17 @@ import (
 
 // world makes snapshots as a Source does: an unchanged object stays the same pointer, and an unchanged list the same
 // list.
-type world struct {
+type objects struct {
 	services map[cluster.Key]*cluster.Service
 	slices   map[cluster.Key]*cluster.EndpointSlice
 	last     cluster.Snapshot
 }
 
-func newWorld() *world {
-	return &world{services: map[cluster.Key]*cluster.Service{}, slices: map[cluster.Key]*cluster.EndpointSlice{}}
+func newObjects() *objects {
+	return &objects{services: map[cluster.Key]*cluster.Service{}, slices: map[cluster.Key]*cluster.EndpointSlice{}}
 }
 
-func (w *world) snapshot() *cluster.Snapshot {
+func (w *objects) snapshot() *cluster.Snapshot {
 	w.last.Services = sorted(w.services, w.last.Services)
 	if now := sorted(w.slices, w.last.EndpointSlices.Slice()); !slices.Equal(now, w.last.EndpointSlices.Slice()) {
 		w.last.EndpointSlices = cluster.ListOf(now...)
@@ -50,7 +50,7 @@ func sorted[T comparable](of map[cluster.Key]T, last []T) []T {
 }
 
 // put adds Services and EndpointSlices, or replaces those of the same name.
-func (w *world) put(objects ...any) {
+func (w *objects) put(objects ...any) {
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *cluster.Service:
@@ -61,7 +61,7 @@ func (w *world) put(objects ...any) {
 	}
 }
 
-func (w *world) remove(objects ...any) {
+func (w *objects) remove(objects ...any) {
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *cluster.Service:
@@ -124,7 +124,7 @@ func expect(t *testing.T, what string, got Changes, want string) {
 
 // The life of a Service, whose parts arrive in any order.
 func TestTranslatorLife(t *testing.T) {
-	w, tr := newWorld(), NewTranslator(n1())
+	w, tr := newObjects(), NewTranslator(n1())
 	step := func(what, want string) {
 		t.Helper()
 		expect(t, what, tr.Translate(w.snapshot(), nil), want)
@@ -163,7 +163,7 @@ func TestTranslatorLife(t *testing.T) {
 
 // Backends that end gracefully are not gone before they have ended.
 func TestTranslatorGone(t *testing.T) {
-	w, tr := newWorld(), NewTranslator(n1())
+	w, tr := newObjects(), NewTranslator(n1())
 	web := simple("web", func(s *cluster.Service) { s.ClusterIPs = []netip.Addr{addr("10.96.0.9")} })
 	w.put(web, slice("web", "web-a", "10.1.1.2", "10.1.1.3"))
 	expect(t, "two", tr.Translate(w.snapshot(), nil), "http ClusterIP 10.96.0.9:80/TCP | 10.1.1.2:8080 10.1.1.3:8080 | pass")
@@ -181,7 +181,7 @@ func TestTranslatorGone(t *testing.T) {
 
 // A pod with host ports is a backend itself.
 func TestTranslatorGoneHostPort(t *testing.T) {
-	w, tr := newWorld(), NewTranslator(n1())
+	w, tr := newObjects(), NewTranslator(n1())
 	port := func(number uint16) HostPort {
 		return HostPort{Pod: cluster.Key{Namespace: "shop", Name: "dns"}, Protocol: cluster.UDP, Number: number,
 			Address: addr("192.168.60.11"), Backends: []netip.AddrPort{netip.MustParseAddrPort("10.1.1.2:5353")}}
@@ -195,7 +195,7 @@ func TestTranslatorGoneHostPort(t *testing.T) {
 
 // The end of TCP is not reported while UDP continues, because it would flush UDP too.
 func TestTranslatorGoneForTCPOnly(t *testing.T) {
-	w, tr := newWorld(), NewTranslator(n1())
+	w, tr := newObjects(), NewTranslator(n1())
 	both := slice("dns", "dns-a", "10.1.1.2")
 	both.Ports = append(both.Ports, cluster.EndpointPort{Name: "udp", Protocol: cluster.UDP, Number: 8080})
 	w.put(both)
@@ -210,7 +210,7 @@ func TestTranslatorGoneForTCPOnly(t *testing.T) {
 
 // Backends of an earlier Translator that no longer serve are gone.
 func TestTranslatorTakesBackends(t *testing.T) {
-	w, tr := newWorld(), NewTranslator(n1())
+	w, tr := newObjects(), NewTranslator(n1())
 	w.put(slice("web", "web-a", "10.1.1.2"))
 	at := netip.MustParseAddrPort
 	tr.AddBackends([]Backend{{at("10.1.1.2:8080"), cluster.TCP}, {at("10.1.1.3:53"), cluster.UDP}, {at("[fd00:1::3]:53"), cluster.UDP}})
@@ -219,7 +219,7 @@ func TestTranslatorTakesBackends(t *testing.T) {
 
 // An incomplete list of a source removes nothing.
 func TestTranslatorUnknown(t *testing.T) {
-	w, tr := newWorld(), NewTranslator(n1())
+	w, tr := newObjects(), NewTranslator(n1())
 	w.put(simple("web", func(s *cluster.Service) { s.ClusterIPs = []netip.Addr{addr("10.96.0.9")} }))
 	tr.Translate(w.snapshot(), nil)
 	for _, kind := range []cluster.Kind{cluster.KindService, cluster.KindEndpointSlice} {
@@ -236,7 +236,7 @@ func TestTranslatorUnknown(t *testing.T) {
 
 // Another configuration of the node changes what depends on it.
 func TestTranslatorNode(t *testing.T) {
-	w, tr := newWorld(), NewTranslator(n1())
+	w, tr := newObjects(), NewTranslator(n1())
 	nodePort := simple("port", func(s *cluster.Service) { s.Ports[0].NodePort = 30080 })
 	hinted := slice("zoned", "zoned-a", "10.1.1.2", "10.1.1.3")
 	hinted.Endpoints[0].Hints, hinted.Endpoints[1].Hints = &cluster.EndpointHints{ForZones: []string{"z1"}}, &cluster.EndpointHints{ForZones: []string{"z2"}}
@@ -265,7 +265,7 @@ func TestTranslatorNode(t *testing.T) {
 
 // More endpoints than a set can have.
 func TestTooManyEndpoints(t *testing.T) {
-	w, tr := newWorld(), NewTranslator(n1())
+	w, tr := newObjects(), NewTranslator(n1())
 	w.put(simple("web", func(s *cluster.Service) { s.ClusterIPs = []netip.Addr{addr("10.96.0.9")} }))
 	for i := range 66 {
 		w.put(largeSlice(i*100, 1000))
@@ -282,7 +282,7 @@ func TestTooManyEndpoints(t *testing.T) {
 }
 
 func TestTranslatorHealth(t *testing.T) {
-	w, tr := newWorld(), NewTranslator(n1())
+	w, tr := newObjects(), NewTranslator(n1())
 	local := func(s *cluster.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 30100 }
 	w.put(simple("b", local), slice("b", "b-a", "10.1.1.2"), simple("a", local))
 	expect(t, "two", tr.Translate(w.snapshot(), nil), "health shop/a :30100 0\nhealth shop/b :30100 1")

@@ -35,7 +35,7 @@ func Rand(tb testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(Seed(tb), 0))
 }
 
-// Seeds gives n seeds for a test that repeats itself with several: that of this run and those that follow it.
+// Seeds gives n seeds for a test that repeats itself: this run's seed and the next ones.
 func Seeds(tb testing.TB, n int) []uint64 {
 	tb.Helper()
 	seeds := make([]uint64, n)

@@ -50,7 +50,7 @@ func TestAnswer(t *testing.T) {
 }
 
 // The backend stops while the client connects: the moment lies between the last reply and the stop.
-func TestUntilNobodyAnswers(t *testing.T) {
+func TestUntilNoReply(t *testing.T) {
 	l, err := Listen(t.Context(), here, netip.MustParseAddrPort("127.0.0.4:0"), 1)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestUntilNobodyAnswers(t *testing.T) {
 	}
 }
 
-func TestAnswerRefusesNonsense(t *testing.T) {
+func TestAnswerRejectsNonsense(t *testing.T) {
 	for _, in := range []string{"nonsense\n", "address 0 1\n"} {
 		if err := Answer(strings.NewReader(in), &bytes.Buffer{}); err == nil {
 			t.Errorf("%q is accepted as a request", in)

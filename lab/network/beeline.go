@@ -205,7 +205,7 @@ func (c Beeline) Facts(ctx context.Context, lab *testbed.Lab) map[string]string 
 	}
 	facts["agent"] = status.Version
 	for _, choice := range status.Choices {
-		facts[choice.Name] = choice.Chosen
+		facts[choice.Name] = choice.Selected
 	}
 	return facts
 }

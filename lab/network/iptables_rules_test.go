@@ -69,7 +69,7 @@ func TestPolicyRules(t *testing.T) {
 	}
 }
 
-func TestPolicyNetworksTellThemselvesApart(t *testing.T) {
+func TestPolicyNetworksAreDistinct(t *testing.T) {
 	names, descriptions := map[string]bool{}, map[string]bool{}
 	for _, c := range WithPolicies() {
 		if names[c.Name()] || descriptions[c.Description()] || c.Description() == "" {

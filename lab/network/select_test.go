@@ -33,7 +33,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-func TestNetworksTellThemselvesApart(t *testing.T) {
+func TestNetworksAreDistinct(t *testing.T) {
 	names, descriptions := map[string]bool{}, map[string]bool{}
 	for _, c := range All() {
 		if names[c.Name()] || descriptions[c.Description()] || c.Description() == "" {

@@ -50,7 +50,7 @@ func TestPartsNameTests(t *testing.T) {
 }
 
 // A failed run is told with its seed and what repeats it, its output is kept, and the campaign goes on and fails at the end.
-func TestFailureIsTold(t *testing.T) {
+func TestFailureIsReported(t *testing.T) {
 	var out strings.Builder
 	logs, runs := t.TempDir(), 0
 	c := campaign{

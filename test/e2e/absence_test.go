@@ -24,7 +24,7 @@ func TestLongAbsence(t *testing.T) {
 		c.kill(n)
 	}
 	time.Sleep(absence)
-	traffic.goesOn()
+	traffic.waitProgress()
 	traffic.finish()
 
 	changeLink(t, c.nodes[1].Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
@@ -36,6 +36,6 @@ func TestLongAbsence(t *testing.T) {
 		c.start(n, current(t))
 		c.waitReady(n)
 	}
-	traffic.goesOn()
+	traffic.waitProgress()
 	traffic.finish()
 }

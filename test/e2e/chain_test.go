@@ -98,7 +98,7 @@ func TestPortmapChained(t *testing.T) {
 				"the external network": external.Place(), "own node": n.Place(), "the pod itself": c.lab.Place(pod), "other node": c.nodes[1].Place(),
 				"pod of the node": c.lab.Place(near), "pod of another node": c.lab.Place(far),
 			}
-			ask := func(when string) {
+			check := func(when string) {
 				t.Helper()
 				for _, address := range n.Addresses {
 					mapped := netip.AddrPortFrom(address.Addr(), 8080)
@@ -112,7 +112,7 @@ func TestPortmapChained(t *testing.T) {
 			for _, address := range pod.Addresses {
 				serveEcho(t, c.lab.Place(pod), netip.AddrPortFrom(address, 80))
 			}
-			ask("with the first agent")
+			check("with the first agent")
 			for _, peer := range []*testbed.Pod{near, far} { // they see the pod's own address
 				if err := errors.Join(c.reach(pod, peer), c.reach(peer, pod)); err != nil {
 					t.Error(err)
@@ -120,7 +120,7 @@ func TestPortmapChained(t *testing.T) {
 			}
 			c.restart(n, newer(t), "--routing", routing)
 			c.wantPaths(n, paths)
-			ask("with the next agent")
+			check("with the next agent")
 			if err := network.del(t.Context(), conf); err != nil {
 				t.Error(err)
 			}
@@ -251,9 +251,9 @@ func TestBandwidthChained(t *testing.T) {
 	}
 }
 
-// TestWayOutlivesFiles loses the endpoint files while no agent runs. The map `endpoints` still has the pods that use
+// TestPathOutlivesFiles loses the endpoint files while no agent runs. The map `endpoints` still has the pods that use
 // the kernel stack.
-func TestWayOutlivesFiles(t *testing.T) {
+func TestPathOutlivesFiles(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{})
 	n := c.nodes[0]

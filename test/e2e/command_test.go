@@ -215,8 +215,8 @@ func (c *cluster) scrape(n *node, path string, want int) string {
 	return string(body)
 }
 
-// TestSecondAgentIsRefused starts a second agent with the same state directory, or with the same socket only.
-func TestSecondAgentIsRefused(t *testing.T) {
+// TestSecondAgentIsRejected starts a second agent with the same state directory, or with the same socket only.
+func TestSecondAgentIsRejected(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{})
 	n := c.nodes[0]

@@ -74,7 +74,7 @@ func (c *connections) once(message []byte) error {
 	if err := handshake.SentOnce(conn.(*net.TCPConn)); err != nil {
 		return err
 	}
-	if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(replyTimeout)); err != nil {
 		return err
 	}
 	if _, err := conn.Write(message); err != nil {

@@ -15,19 +15,19 @@ func TestServiceAffinity(t *testing.T) {
 	b := newServiceLab(t)
 	near := b.addPod(b.here, "near")
 	other := machine{"near", b.lab.Place(near), near.Addresses}
-	answer(t, b.far, backendPort)
-	answer(t, other, backendPort)
+	serveName(t, b.far, backendPort)
+	serveName(t, other, backendPort)
 	const affinity = "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}\n"
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, affinity, b.far))
 	// Without this wait the first connection is translated packet by packet, and has another affinity key than sockets.
 	b.waitServices(func(all []agentapi.ServicePort) error { return backendsAre(all, "web", 1) })
 	to := netip.AddrPortFrom(serviceOfFar[0], servicePort)
-	b.expectAnswer(b.pod, to, b.far)
+	b.expectReply(b.pod, to, b.far)
 
 	keeps := func(when string) {
 		t.Helper()
 		for range 12 { // without affinity, all have one backend only once in 4096 runs
-			if got, err := ask(t, b.pod.place, to); err != nil || got != b.far.name {
+			if got, err := fetch(t, b.pod.place, to); err != nil || got != b.far.name {
 				t.Fatalf("%s: reply %q, error %v, want a reply of %s", when, got, err, b.far.name)
 			}
 		}
@@ -42,10 +42,10 @@ func TestServiceAffinity(t *testing.T) {
 	keeps("with the next agent")
 
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, affinity, other))
-	b.expectAnswer(b.pod, to, other)
+	b.expectReply(b.pod, to, other)
 	b.waitServices(func(all []agentapi.ServicePort) error {
 		for _, p := range all {
-			if p.Name == "web" && p.Protocol == "TCP" && p.AffinitySeconds == 600 && p.Connections >= 3*12 && p.Refused == 0 {
+			if p.Name == "web" && p.Protocol == "TCP" && p.AffinitySeconds == 600 && p.Connections >= 3*12 && p.Rejected == 0 {
 				return nil
 			}
 		}
@@ -57,10 +57,10 @@ func TestServiceAffinity(t *testing.T) {
 // the others work. When an entry becomes free, that Service works without further action.
 func TestServicesFull(t *testing.T) {
 	b := newServiceLab(t, "--services-max=6") // a Service of serviceYAML has four frontends
-	answer(t, b.far, backendPort)
+	serveName(t, b.far, backendPort)
 	b.writeManifest("first.yaml", serviceYAML("first", serviceOfFar, "", b.far))
 	first, second := netip.AddrPortFrom(serviceOfFar[0], servicePort), netip.AddrPortFrom(serviceOfNear[0], servicePort)
-	b.expectAnswer(b.pod, first, b.far)
+	b.expectReply(b.pod, first, b.far)
 	b.writeManifest("second.yaml", serviceYAML("second", serviceOfNear, "", b.far))
 	b.waitStatus(b.here, func(s *agentapi.Status) error {
 		problems := strings.Join(s.Problems, "\n")
@@ -69,9 +69,9 @@ func TestServicesFull(t *testing.T) {
 		}
 		return nil
 	})
-	b.expectAnswer(b.pod, first, b.far)
+	b.expectReply(b.pod, first, b.far)
 	b.writeManifest("first.yaml", nil)
-	b.expectAnswer(b.pod, second, b.far)
+	b.expectReply(b.pod, second, b.far)
 	b.waitStatus(b.here, func(s *agentapi.Status) error {
 		if len(s.Problems) > 0 {
 			return fmt.Errorf("problems: %q", s.Problems)
@@ -100,7 +100,7 @@ func backendsAre(all []agentapi.ServicePort, name string, n int) error {
 			if p.Name != name {
 				continue
 			}
-			if got := len(f.Inside.Backends); got != n {
+			if got := len(f.Internal.Backends); got != n {
 				return fmt.Errorf("frontend %v of %s has %d backends, want %d", f, name, got, n)
 			}
 			found = true

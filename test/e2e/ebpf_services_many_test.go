@@ -15,7 +15,7 @@ func TestServiceChangesByTheThousand(t *testing.T) {
 	c := newAPILab(t, "--services=ebpf")
 	client, one, two := c.pod("client", "u1"), c.pod("one", "u2"), c.pod("two", "u3")
 	for _, server := range []machine{one, two} {
-		answer(t, server, backendPort)
+		serveName(t, server, backendPort)
 	}
 	behind := func(servers ...machine) (backends []labservices.Backend) {
 		for _, s := range servers {
@@ -29,7 +29,7 @@ func TestServiceChangesByTheThousand(t *testing.T) {
 	}
 	to := netip.AddrPortFrom(web.Address, backendPort)
 	eventually(t, func() error {
-		_, err := ask(t, client.place, to)
+		_, err := fetch(t, client.place, to)
 		return err
 	})
 
@@ -51,7 +51,7 @@ func TestServiceChangesByTheThousand(t *testing.T) {
 	}()
 	request := func() string {
 		t.Helper()
-		got, err := ask(t, client.place, to)
+		got, err := fetch(t, client.place, to)
 		if err != nil {
 			t.Fatalf("while the Service changes: %v", err)
 		}
@@ -61,7 +61,7 @@ func TestServiceChangesByTheThousand(t *testing.T) {
 		if len(all) != 1 || len(all[0].Frontends) != 1 {
 			return fmt.Errorf("services: %+v", all)
 		}
-		if b := all[0].Frontends[0].Inside.Backends; len(b) != 1 || b[0].Addr() != two.addresses[0] {
+		if b := all[0].Frontends[0].Internal.Backends; len(b) != 1 || b[0].Addr() != two.addresses[0] {
 			return fmt.Errorf("backends: %+v", b)
 		}
 		return nil

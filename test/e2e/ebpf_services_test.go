@@ -39,11 +39,11 @@ func serviceYAML(name string, addresses []netip.Addr, more string, backends ...m
 	return text.Bytes()
 }
 
-// ask sends a request over TCP from a process in the pod's cgroup, where programs translate sockets. It returns the
+// fetch sends a request over TCP from a process in the pod's cgroup, where programs translate sockets. It returns the
 // reply.
-func ask(t *testing.T, from testbed.Place, to netip.AddrPort) (string, error) {
+func fetch(t *testing.T, from testbed.Place, to netip.AddrPort) (string, error) {
 	t.Helper()
-	script := fmt.Sprintf(`exec 3<>/dev/tcp/%s/%d && echo ask >&3 && read -t 10 -u 3 answer && echo "$answer"`, to.Addr(), to.Port())
+	script := fmt.Sprintf(`exec 3<>/dev/tcp/%s/%d && echo request >&3 && read -t 10 -u 3 reply && echo "$reply"`, to.Addr(), to.Port())
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
@@ -54,8 +54,8 @@ func ask(t *testing.T, from testbed.Place, to netip.AddrPort) (string, error) {
 	return strings.TrimSpace(out.String()), err
 }
 
-// answer runs a TCP server that replies with the name of the machine.
-func answer(t *testing.T, at machine, port uint16) {
+// serveName runs a TCP server that replies with the name of the machine.
+func serveName(t *testing.T, at machine, port uint16) {
 	t.Helper()
 	for _, a := range at.addresses {
 		var l net.Listener
@@ -85,11 +85,11 @@ func answer(t *testing.T, at machine, port uint16) {
 	}
 }
 
-// expectAnswer waits until a process at from gets a reply of one of these machines from an address.
-func (b *serviceLab) expectAnswer(from machine, to netip.AddrPort, want ...machine) {
+// expectReply waits until a process at from gets a reply of one of these machines from an address.
+func (b *serviceLab) expectReply(from machine, to netip.AddrPort, want ...machine) {
 	b.t.Helper()
 	eventually(b.t, func() error {
-		got, err := ask(b.t, from.place, to)
+		got, err := fetch(b.t, from.place, to)
 		if err != nil {
 			return fmt.Errorf("%s to %s: %w", from.name, to, err)
 		}
@@ -103,24 +103,24 @@ func (b *serviceLab) expectAnswer(from machine, to netip.AddrPort, want ...machi
 // Pods and the node reach a Service in a manifest. It follows its endpoints, and rejects connections without any.
 func TestServiceAtSockets(t *testing.T) {
 	b := newServiceLab(t)
-	answer(t, b.far, backendPort)
+	serveName(t, b.far, backendPort)
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", b.far))
 	for _, a := range serviceOfFar {
 		for _, client := range []machine{b.pod, b.node, b.peer, b.far} {
-			b.expectAnswer(client, netip.AddrPortFrom(a, servicePort), b.far)
+			b.expectReply(client, netip.AddrPortFrom(a, servicePort), b.far)
 		}
 	}
-	answer(t, b.pod, backendPort)
+	serveName(t, b.pod, backendPort)
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", b.pod))
 	for _, a := range serviceOfFar {
-		b.expectAnswer(b.far, netip.AddrPortFrom(a, servicePort), b.pod)
+		b.expectReply(b.far, netip.AddrPortFrom(a, servicePort), b.pod)
 	}
 	// It works without an agent and with the next one.
 	b.kill(b.here)
-	b.expectAnswer(b.pod, netip.AddrPortFrom(serviceOfFar[0], servicePort), b.pod)
+	b.expectReply(b.pod, netip.AddrPortFrom(serviceOfFar[0], servicePort), b.pod)
 	b.start(b.here, current(t), "--services=ebpf")
 	b.waitReady(b.here)
-	b.expectAnswer(b.pod, netip.AddrPortFrom(serviceOfFar[0], servicePort), b.pod)
+	b.expectReply(b.pod, netip.AddrPortFrom(serviceOfFar[0], servicePort), b.pod)
 	b.waitStatus(b.here, func(s *agentapi.Status) error {
 		if len(s.Problems) > 0 {
 			return fmt.Errorf("problems: %q", s.Problems)
@@ -131,7 +131,7 @@ func TestServiceAtSockets(t *testing.T) {
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, ""))
 	for _, a := range serviceOfFar {
 		eventually(t, func() error {
-			_, err := ask(t, b.pod.place, netip.AddrPortFrom(a, servicePort))
+			_, err := fetch(t, b.pod.place, netip.AddrPortFrom(a, servicePort))
 			switch {
 			case err == nil:
 				return errors.New("without endpoints: a reply, want a rejected connection")
@@ -161,10 +161,10 @@ func TestHostPortOfPod(t *testing.T) {
 	}
 	b.wantPaths(b.here, map[string]string{"first": "", "pod": ""})
 	server := machine{"first", b.lab.Place(first), first.Addresses}
-	answer(t, server, backendPort)
+	serveName(t, server, backendPort)
 	for _, address := range b.here.Addresses {
 		for _, client := range []machine{b.pod, b.node, b.far, b.outside} {
-			b.expectAnswer(client, netip.AddrPortFrom(address.Addr(), 8081), server)
+			b.expectReply(client, netip.AddrPortFrom(address.Addr(), 8081), server)
 		}
 	}
 	if _, err := add("second"); err == nil || !strings.Contains(err.Error(), "port 8081/TCP of node n1 belongs to pod") {
@@ -192,8 +192,8 @@ func TestHostPortOfForeignAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	thief := machine{"thief", b.lab.Place(pod), pod.Addresses}
-	answer(t, thief, backendPort)
-	answer(t, b.far, backendPort)
+	serveName(t, thief, backendPort)
+	serveName(t, b.far, backendPort)
 	b.waitStatus(b.here, func(s *agentapi.Status) error {
 		for _, at := range foreign {
 			if !strings.Contains(strings.Join(s.Problems, "\n"), "its hostIP "+at.Addr().String()+" is not an address of this node") {
@@ -203,11 +203,11 @@ func TestHostPortOfForeignAddress(t *testing.T) {
 		return nil
 	})
 	for _, client := range []machine{b.pod, b.node} {
-		if got, err := ask(t, client.place, foreign[0]); err == nil {
+		if got, err := fetch(t, client.place, foreign[0]); err == nil {
 			t.Errorf("%s to the metadata service: reply of %s", client.name, got)
 		}
 		for _, at := range foreign[1:] {
-			b.expectAnswer(client, at, b.far)
+			b.expectReply(client, at, b.far)
 		}
 	}
 }

@@ -99,10 +99,10 @@ func (w *external) routeToPods() {
 func (w *external) expect(client, server, seen machine) {
 	w.t.Helper()
 	for i, to := range server.addresses {
-		for protocol, ask := range map[string]func(client, server testbed.Place, to netip.Addr) (netip.Addr, error){
+		for protocol, echo := range map[string]func(client, server testbed.Place, to netip.Addr) (netip.Addr, error){
 			"TCP": externalTCP, "UDP": externalUDP, "ICMP": externalPing,
 		} {
-			from, err := ask(client.place, server.place, to)
+			from, err := echo(client.place, server.place, to)
 			if err != nil {
 				w.t.Errorf("%s over %s, %s to %s: %v", protocol, family(to), client.name, server.name, err)
 			} else if from != seen.addresses[i] {
@@ -142,8 +142,8 @@ func TestExternal(t *testing.T) {
 			w.expect(w.node, w.pod, w.node)
 			w.expect(w.node, w.outside, w.node)
 			for i := range w.outside.addresses {
-				w.expectRefusal(w.pod, w.outside, i)
-				w.expectRefusal(w.outside, w.pod, i)
+				w.expectRejection(w.pod, w.outside, i)
+				w.expectRejection(w.outside, w.pod, i)
 				w.expectFragments(w.pod, w.outside, i)
 				w.expectFragments(w.outside, w.pod, i)
 			}
@@ -164,8 +164,8 @@ func TestExternalWithoutMasquerading(t *testing.T) {
 	w.expect(w.node, w.pod, w.node)
 }
 
-// expectRefusal sends to a closed port: the ICMP error must reach the client's socket.
-func (w *external) expectRefusal(client, server machine, i int) {
+// expectRejection sends to a closed port: the ICMP error must reach the client's socket.
+func (w *external) expectRejection(client, server machine, i int) {
 	w.t.Helper()
 	to := netip.AddrPortFrom(server.addresses[i], closedPort)
 	err := client.place.Do(func() error {
@@ -200,7 +200,7 @@ func (w *external) expectFragments(client, server machine, i int) {
 	}
 	defer socket.Close()
 	const size = 4000
-	if _, n, err := externalAsk(socket, size); err != nil || n != size {
+	if _, n, err := externalRequest(socket, size); err != nil || n != size {
 		w.t.Errorf("%s to %s at %s: %d of %d bytes: %v", client.name, server.name, server.addresses[i], n, size, err)
 	}
 }
@@ -261,7 +261,7 @@ func (w *external) untilMasqueraded(s *externalSocket, family int) {
 	w.t.Helper()
 	eventually(w.t, func() error {
 		_ = s.socket.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-		seen, _, err := externalAsk(s.socket, 1)
+		seen, _, err := externalRequest(s.socket, 1)
 		if err == nil && seen != w.node.addresses[family] {
 			w.t.Errorf("the external machine sees %s, want %s of the node", seen, w.node.addresses[family])
 		}
@@ -297,7 +297,7 @@ func externalTCP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, 
 		defer conn.Close()
 		_, _ = conn.Write([]byte(conn.RemoteAddr().String()))
 	}()
-	answer := make([]byte, 64)
+	reply := make([]byte, 64)
 	err = client.Do(func() error {
 		conn, err := net.DialTimeout("tcp", listener.Addr().String(), patience)
 		if err != nil {
@@ -305,14 +305,14 @@ func externalTCP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, 
 		}
 		defer conn.Close()
 		_ = conn.SetReadDeadline(time.Now().Add(patience))
-		n, err := conn.Read(answer)
-		answer = answer[:n]
+		n, err := conn.Read(reply)
+		reply = reply[:n]
 		return err
 	})
 	if err != nil {
 		return seen, err
 	}
-	return externalAddr(string(answer))
+	return externalAddr(string(reply))
 }
 
 func externalUDP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
@@ -327,7 +327,7 @@ func externalUDP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, 
 	}
 	defer socket.Close()
 	_ = socket.SetReadDeadline(time.Now().Add(patience))
-	seen, _, err = externalAsk(socket, 1)
+	seen, _, err = externalRequest(socket, 1)
 	return seen, err
 }
 
@@ -352,9 +352,9 @@ func externalEchoAt(server testbed.Place, at netip.AddrPort) (socket *net.UDPCon
 				return
 			}
 			if err == nil {
-				answer := from.String()
-				answer += strings.Repeat(" ", max(0, n-len(answer)))
-				_, _ = socket.WriteToUDPAddrPort([]byte(answer), from)
+				reply := from.String()
+				reply += strings.Repeat(" ", max(0, n-len(reply)))
+				_, _ = socket.WriteToUDPAddrPort([]byte(reply), from)
 			}
 		}
 	}()
@@ -369,17 +369,17 @@ func externalDial(client testbed.Place, server *net.UDPConn) (socket *net.UDPCon
 	return socket, err
 }
 
-// externalAsk sends size bytes to an echo server. It returns the source address that the server sees, and the length of
+// externalRequest sends size bytes to an echo server. It returns the source address that the server sees, and the length of
 // the reply.
-func externalAsk(socket *net.UDPConn, size int) (seen netip.Addr, n int, err error) {
+func externalRequest(socket *net.UDPConn, size int) (seen netip.Addr, n int, err error) {
 	if _, err := socket.Write(make([]byte, size)); err != nil {
 		return seen, 0, err
 	}
-	answer := make([]byte, 1<<16)
-	if n, err = socket.Read(answer); err != nil {
+	reply := make([]byte, 1<<16)
+	if n, err = socket.Read(reply); err != nil {
 		return seen, n, err
 	}
-	seen, err = externalAddr(strings.TrimSpace(string(answer[:n])))
+	seen, err = externalAddr(strings.TrimSpace(string(reply[:n])))
 	return seen, n, err
 }
 

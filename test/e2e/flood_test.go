@@ -165,7 +165,7 @@ func (f *floods) waitActive() {
 		})
 		probe := &victim{name: "other"}
 		eventually(f.t, func() error {
-			return f.other.place.Do(func() error { return isRefused(probe, netip.AddrPortFrom(serviceWithoutBackends[i], servicePort)) })
+			return f.other.place.Do(func() error { return isRejected(probe, netip.AddrPortFrom(serviceWithoutBackends[i], servicePort)) })
 		})
 	}
 }
@@ -205,7 +205,7 @@ func (f *floods) victims(clients bool) *victims {
 		&victim{name: "pings of other", place: f.other.place, targets: at(0, f.outside.addresses...), work: pings, every: rarely},
 		&victim{name: "slow queries of near", place: f.near.place, targets: slow, work: waits, every: rarely},
 		&victim{name: "slow queries of other", place: f.other.place, targets: slow, work: waits, every: rarely},
-		&victim{name: "refusals of near", place: f.near.place, targets: at(servicePort, serviceWithoutBackends...), work: isRefused, every: rarely},
+		&victim{name: "refusals of near", place: f.near.place, targets: at(servicePort, serviceWithoutBackends...), work: isRejected, every: rarely},
 		&victim{name: "MTUs of other", place: f.other.place, targets: f.narrow(), work: learnsMTU, every: rarely})
 	return v
 }
@@ -486,7 +486,7 @@ func (f *floods) acceleration() string {
 	f.t.Helper()
 	for _, c := range f.status(f.here).Choices {
 		if c.Name == "nodeport acceleration" {
-			return c.Chosen
+			return c.Selected
 		}
 	}
 	return ""

@@ -182,7 +182,7 @@ func (f *floods) sendsPieces() func(v *victim, to netip.AddrPort) error {
 			return err
 		}
 		defer conn.Close()
-		message, answer := bytes.Repeat([]byte("?"), 48), make([]byte, 48)
+		message, reply := bytes.Repeat([]byte("?"), 48), make([]byte, 48)
 		own := conn.LocalAddr().(*net.UDPAddr).AddrPort()
 		ip := frame.IP{Source: own.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_UDP}
 		data := frame.UDP(own, to, message)
@@ -198,7 +198,7 @@ func (f *floods) sendsPieces() func(v *victim, to netip.AddrPort) error {
 			if err := conn.SetReadDeadline(time.Now().Add(queryPatience)); err != nil {
 				return err
 			}
-			if _, err = io.ReadFull(conn, answer); err == nil || !isTimeout(err) {
+			if _, err = io.ReadFull(conn, reply); err == nil || !isTimeout(err) {
 				return err
 			}
 			v.repeated.Add(1)
@@ -277,8 +277,8 @@ func pings(v *victim, to netip.AddrPort) error {
 	return err
 }
 
-// isRefused sends a query to a Service without backends and expects an ICMP error; these are rate-limited per pod.
-func isRefused(v *victim, to netip.AddrPort) error {
+// isRejected sends a query to a Service without backends and expects an ICMP error; these are rate-limited per pod.
+func isRejected(v *victim, to netip.AddrPort) error {
 	switch err := queries(v, to); {
 	case err == nil:
 		return errors.New("got a reply, want ECONNREFUSED")
@@ -325,15 +325,15 @@ func exchange(conn net.Conn, size int, limit time.Duration) error {
 	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
-	message, answer := bytes.Repeat([]byte("?"), max(size, 1)), make([]byte, max(size, 1))
+	message, reply := bytes.Repeat([]byte("?"), max(size, 1)), make([]byte, max(size, 1))
 	if _, err := conn.Write(message); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(conn, answer); err != nil {
+	if _, err := io.ReadFull(conn, reply); err != nil {
 		return err
 	}
-	if !bytes.Equal(answer, message) {
-		return fmt.Errorf("got %q", answer)
+	if !bytes.Equal(reply, message) {
+		return fmt.Errorf("got %q", reply)
 	}
 	return nil
 }

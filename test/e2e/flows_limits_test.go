@@ -59,15 +59,15 @@ func TestFlowsRate(t *testing.T) {
 	g := newPolicyLab(t, "--flows-rate=1")
 	g.policy("web", webForClients)
 	g.expectPorts(g.far, g.pod, backendPort)
-	heard, err := datagrams(g.pod.place, g.pod.addresses[0])
+	received, err := datagrams(g.pod.place, g.pod.addresses[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer heard.socket.Close()
+	defer received.socket.Close()
 	to := netip.AddrPortFrom(g.pod.addresses[0], backendPort)
 	limited := func() (events uint64) {
 		for _, l := range g.flows("--last", "1").Losses {
-			if l.Event == agentapi.FlowEventDropped && l.Why == "limited" {
+			if l.Event == agentapi.FlowEventDropped && l.Reason == "limited" {
 				events += l.Events
 			}
 		}
@@ -104,7 +104,7 @@ func TestFlowsRate(t *testing.T) {
 		}
 		return nil
 	})
-	if n := heard.count.Load(); n > 0 {
+	if n := received.count.Load(); n > 0 {
 		t.Errorf("%d datagrams arrive that no policy allows", n)
 	}
 	text := g.command(g.nodes[0], "flows", "--last", "1")

@@ -54,14 +54,14 @@ func (g *policyLab) expectLastingFlow(from machine, args ...string) {
 	defer conn.Close()
 	its := func(f agentapi.Flow) bool {
 		return f.Source.Port == netip.MustParseAddrPort(conn.LocalAddr().String()).Port() && f.IngressPolicy == "default/web" && f.EgressPolicy == "" &&
-			f.Destination.Port == backendPort && !f.Opened.IsZero() && !f.Opened.After(f.Time)
+			f.Destination.Port == backendPort && !f.Created.IsZero() && !f.Created.After(f.Time)
 	}
 	g.waitFlow("an open connection", func(f agentapi.Flow) bool {
-		return its(f) && f.Event == agentapi.FlowEventAnswered && f.Packets > 0 && f.AnswerPackets > 0
+		return its(f) && f.Event == agentapi.FlowEventReplied && f.Packets > 0 && f.ReplyPackets > 0
 	}, args...)
 	conn.Close()
 	g.waitFlow("its end", func(f agentapi.Flow) bool {
-		return its(f) && f.Event == agentapi.FlowEventClosed && !f.First && f.Packets > 1 && f.AnswerPackets > 1 && f.Bytes >= 120 && f.AnswerBytes >= 120
+		return its(f) && f.Event == agentapi.FlowEventClosed && !f.First && f.Packets > 1 && f.ReplyPackets > 1 && f.Bytes >= 120 && f.ReplyBytes >= 120
 	}, args...)
 	first := 0
 	for _, f := range g.flows(append(args, "--last", "0")...).Flows {

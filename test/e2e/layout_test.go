@@ -82,15 +82,15 @@ func TestAnotherVersion(t *testing.T) {
 				tr.add(s, err)
 				tr.streams = append(tr.streams, s)
 			}
-			tr.goesOn()
+			tr.waitProgress()
 			probe := g.probe(g.far)
 			before := pinsOf(t, n)
 			for _, p := range []programs{otherLayouts(t), current(t), otherLayouts(t)} {
 				g.kill(n)
-				tr.goesOn()
+				tr.waitProgress()
 				g.start(n, p, flags...)
 				g.waitReady(n)
-				tr.goesOn()
+				tr.waitProgress()
 				g.expectPorts(g.near, g.pod, backendPort, otherPort)
 				g.expectPorts(g.far, g.pod)
 				now := pinsOf(t, n)
@@ -165,13 +165,13 @@ func TestTablesOfAnotherLayout(t *testing.T) {
 		}
 		pinMap(t, n, pins[0], append([]string{"name", table}, layout...)...)
 	}
-	traffic.goesOn() // the programs hold the maps without pins
+	traffic.waitProgress() // the programs hold the maps without pins
 	c.start(n, newer(t))
 	c.waitReady(n)
 	c.wantTraces(n, pods.a, pods.b)
-	traffic.goesOn()
+	traffic.waitProgress()
 	c.restart(n, current(t)) // adopts the maps of the previous agent
-	traffic.goesOn()
+	traffic.waitProgress()
 	traffic.finish()
 	if err := c.reach(c.addPod(n, "late"), pods.far); err != nil {
 		t.Error(err)

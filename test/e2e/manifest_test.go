@@ -96,7 +96,7 @@ func TestNodeChangesAddress(t *testing.T) {
 	for i, prefix := range moving.PodCIDRs {
 		c.waitRoute(c.nodes[0], prefix, moved[i].Addr())
 	}
-	traffic.goesOn()
+	traffic.waitProgress()
 	traffic.finish()
 	c.waitNoProblem(c.nodes[0])
 	c.waitNoProblem(moving)
@@ -147,7 +147,7 @@ func TestRestartOnBrokenManifests(t *testing.T) {
 	c.restart(n, current(t))
 	c.waitReady(n)
 	c.waitProblem(n, "Node objects are missing")
-	traffic.goesOn()
+	traffic.waitProgress()
 	if err := c.reach(pods.far, c.addPod(n, "late")); err != nil {
 		t.Errorf("a pod added with a broken manifest of another node: %v", err)
 	}
@@ -160,7 +160,7 @@ func TestRestartOnBrokenManifests(t *testing.T) {
 	}
 	c.start(n, current(t))
 	c.waitProblem(n, "is not among the 0 Node objects")
-	traffic.goesOn()
+	traffic.waitProgress()
 	if c.status(n).Ready {
 		t.Error("the agent is ready without its own Node object")
 	}
@@ -172,7 +172,7 @@ func TestRestartOnBrokenManifests(t *testing.T) {
 	c.writeNode(far)
 	c.waitReady(n)
 	c.waitNoProblem(n)
-	traffic.goesOn()
+	traffic.waitProgress()
 	traffic.finish()
 }
 
@@ -200,7 +200,7 @@ func TestOwnRangeChanges(t *testing.T) {
 		}
 	}
 	c.restart(n, current(t))
-	traffic.goesOn()
+	traffic.waitProgress()
 	traffic.finish()
 	c.delPod(n, pods.a)
 	c.delPod(n, pods.b)

@@ -30,7 +30,7 @@ func TestMTUFollowsUplink(t *testing.T) {
 				c.waitMTU(p.a, mtu)
 				c.waitMTU(p.b, mtu)
 				c.waitMTU(p.far, mtu)
-				streams.goesOn()
+				streams.waitProgress()
 				late := c.addPod(c.nodes[0], fmt.Sprintf("late-%d", step))
 				c.waitMTU(late, mtu)
 				for _, pair := range [][2]*testbed.Pod{{late, p.far}, {p.far, late}, {p.b, late}} {
@@ -44,9 +44,9 @@ func TestMTUFollowsUplink(t *testing.T) {
 	}
 }
 
-// TestPodThatRefusesMTU lowers the uplink's MTU below the minimum of IPv6: a problem names the pods, and the node stays
+// TestPodThatRejectsMTU lowers the uplink's MTU below the minimum of IPv6: a problem names the pods, and the node stays
 // ready.
-func TestPodThatRefusesMTU(t *testing.T) {
+func TestPodThatRejectsMTU(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true})
 	p := c.addPods()
@@ -73,7 +73,7 @@ func (c *cluster) startStreams(pairs ...[2]*testbed.Pod) *traffic {
 			tr.streams = append(tr.streams, s)
 		}
 	}
-	tr.goesOn()
+	tr.waitProgress()
 	return tr
 }
 
@@ -122,8 +122,8 @@ func (c *cluster) endpoint(n *node, pod *testbed.Pod) (agentapi.Endpoint, error)
 	return agentapi.Endpoint{}, errors.Join(err, fmt.Errorf("%s has no endpoint of pod %s", n.Name, pod.Name))
 }
 
-// TestMTUAsAsked sets --mtu below the uplinks' MTU: changes of the uplinks do not affect pods.
-func TestMTUAsAsked(t *testing.T) {
+// TestMTUAsRequested sets --mtu below the uplinks' MTU: changes of the uplinks do not affect pods.
+func TestMTUAsRequested(t *testing.T) {
 	t.Parallel()
 	c := up(t, testbed.Options{IPv6: true}, "--mtu", "1400")
 	p := c.addPods()
@@ -167,7 +167,7 @@ func TestPathNarrowerThanPods(t *testing.T) {
 				setUplinkMTU(t, n, narrower)
 				c.waitProblem(n, "--mtu", fmt.Sprint(narrower))
 			}
-			streams.goesOn()
+			streams.waitProgress()
 			for _, address := range p.far.Addresses {
 				c.waitPathMTU(p.b, address, narrower)
 			}

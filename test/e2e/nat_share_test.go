@@ -56,7 +56,7 @@ func TestPodTakesNoPortsOfOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = socket.SetDeadline(time.Now().Add(3 * time.Second))
-			if _, _, err := externalAsk(socket, 1); err != nil {
+			if _, _, err := externalRequest(socket, 1); err != nil {
 				lost++
 			}
 			_ = socket.Close()

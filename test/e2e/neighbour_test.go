@@ -31,7 +31,7 @@ func TestNodeChangesMAC(t *testing.T) {
 		return nil
 	})
 	noticed := time.Since(begin)
-	streams.goesOn()
+	streams.waitProgress()
 	t.Logf("the other node resolves it after %s, the streams continue after %s", noticed.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
 	for _, pair := range [][2]*testbed.Pod{{p.a, p.far}, {p.far, p.b}} {
 		if err := c.reach(pair[0], pair[1]); err != nil {

@@ -96,7 +96,7 @@ func TestPolicyOfAPIServer(t *testing.T) {
 			client := c.pod("client", "u1")
 			c.putPod(client, "u1", "client")
 			free := c.pod("free", "u2") // without a policy it needs no object
-			answer(t, free, backendPort)
+			serveName(t, free, backendPort)
 			c.until(true, client, free)
 
 			allow := &networkingv1.NetworkPolicy{
@@ -118,7 +118,7 @@ func TestPolicyOfAPIServer(t *testing.T) {
 			web := machine{name: "web"}
 			c.putPod(web, "old", "free")
 			web = c.pod("web", "new")
-			answer(t, web, backendPort)
+			serveName(t, web, backendPort)
 			c.until(false, client, web)
 			c.until(true, machine{name: "node", place: c.nodes[0].Place()}, web)
 			c.putPod(web, "new", "free")
@@ -151,7 +151,7 @@ func TestPolicyWithoutAPIServer(t *testing.T) {
 	client, web := c.pod("client", "u1"), c.pod("web", "u2")
 	c.putPod(client, "u1", "client")
 	c.putPod(web, "u2", "web")
-	answer(t, web, backendPort)
+	serveName(t, web, backendPort)
 	c.until(false, client, web)
 	if err := c.server.Close(); err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestPolicyWithoutAPIServer(t *testing.T) {
 	c.waitReady(n)
 	c.waitProblem(n, "NetworkPolicies wait for")
 	late := c.pod("late", "u3")
-	answer(t, late, backendPort)
+	serveName(t, late, backendPort)
 	for _, to := range []machine{web, late} {
 		for _, a := range to.addresses {
 			if err := dials(client.place, netip.AddrPortFrom(a, backendPort)); err == nil {

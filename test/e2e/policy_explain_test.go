@@ -30,7 +30,7 @@ func (g *policyLab) explained(c connection, family int, want bool) error {
 		a, err := n.api().ExplainPolicy(g.t.Context(), agentapi.PolicyQuestion{From: from, To: to.Addr().String(), Port: fmt.Sprint(to.Port()), Protocol: "TCP"})
 		if err != nil {
 			errs = append(errs, err)
-		} else if a.Allowed != want || len(a.Ways) == 0 {
+		} else if a.Allowed != want || len(a.Paths) == 0 {
 			errs = append(errs, fmt.Errorf("%s explains %s to %s: %+v", n.Name, from, to, a))
 		}
 	}

@@ -54,8 +54,8 @@ func TestPolicyOverBrokenPods(t *testing.T) {
 	g.expectAdmitted()
 	added := g.addPod(g.here, "late")
 	late := machine{"late", g.lab.Place(added), added.Addresses}
-	answer(t, late, backendPort)
-	answer(t, late, otherPort)
+	serveName(t, late, backendPort)
+	serveName(t, late, otherPort)
 	g.expectPorts(g.near, late)
 	g.expectPorts(g.node, late, backendPort, otherPort)
 	g.writePods()

@@ -95,14 +95,14 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 			for _, e := range []machine{g.near, g.far} {
 				strangers = append(strangers, sendTo(t, e.place, wanted...))
 			}
-			add := func(i int, namespace string) (heard *listener, sends *sender) {
+			add := func(i int, namespace string) (received *listener, sends *sender) {
 				pod := g.newPod(g.here, fmt.Sprintf("%s-%d", namespace, i))
 				place := g.lab.Place(pod)
-				heard, err := datagrams(place, netip.IPv4Unspecified())
+				received, err := datagrams(place, netip.IPv4Unspecified())
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(func() { heard.socket.Close() })
+				t.Cleanup(func() { received.socket.Close() })
 				sends = sendTo(t, place, g.near.addresses[0])
 				if _, err := g.standard(g.here).add(t.Context(), pod, confIn(namespace, pod)); err != nil {
 					t.Fatal(err)
@@ -110,17 +110,17 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 				if at := pod.Addresses[0]; at != wanted[i] {
 					t.Errorf("%s has %s, but datagrams are sent to %s", pod.Name, at, wanted[i])
 				}
-				return heard, sends
+				return received, sends
 			}
 			expectDenied := func(i int) {
 				t.Helper()
-				heard, sends := add(i, "denied")
+				received, sends := add(i, "denied")
 				for _, s := range append(strangers, sends) {
-					s.goesOn(t)
+					s.waitProgress(t)
 				}
-				heard.isReached(t, g.node.place, wanted[i])
+				received.isReached(t, g.node.place, wanted[i])
 				echo.isReached(t, g.node.place, g.near.addresses[0])
-				if all, allowed := heard.count.Load(), heard.from(g.node.addresses[0]).Load(); all > allowed {
+				if all, allowed := received.count.Load(), received.from(g.node.addresses[0]).Load(); all > allowed {
 					t.Errorf("denied-%d received %d datagrams of others than its node", i, all-allowed)
 				}
 				if n := echo.from(wanted[i]).Load(); n > 0 {
@@ -140,10 +140,10 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 				expectDenied(i)
 			}
 			g.writeManifest("gate.yaml", nil)
-			heard, _ := add(pods, "free")
+			received, _ := add(pods, "free")
 			eventually(t, func() error {
 				for _, e := range []machine{g.near, g.far} {
-					if heard.from(e.addresses[0]).Load() == 0 {
+					if received.from(e.addresses[0]).Load() == 0 {
 						return fmt.Errorf("a pod without policies does not receive from %s", e.name)
 					}
 				}
@@ -186,7 +186,7 @@ func TestPodsAddedBeforePoliciesAreKnown(t *testing.T) {
 				p := c.addPod(n, fmt.Sprintf("p%d", i))
 				pods = append(pods, machine{p.Name, c.lab.Place(p), p.Addresses})
 			}
-			answer(t, pods[0], backendPort)
+			serveName(t, pods[0], backendPort)
 			reach := func(from machine, want bool) {
 				t.Helper()
 				for _, a := range pods[0].addresses {
@@ -323,8 +323,8 @@ func (s *sender) finish() {
 	s.ended.Wait()
 }
 
-// goesOn waits for more rounds.
-func (s *sender) goesOn(t *testing.T) {
+// waitProgress waits for more rounds.
+func (s *sender) waitProgress(t *testing.T) {
 	t.Helper()
 	const enough = 20
 	before := s.rounds.Load()

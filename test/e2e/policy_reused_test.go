@@ -40,10 +40,10 @@ func TestPolicyAndReusedAddresses(t *testing.T) {
 // reused is a node with few addresses. Policies know all of them as addresses of pods that may send to web.
 type reused struct {
 	*cluster
-	here    *node
-	web     netip.Addr
-	heard   *listener // of web
-	clients map[netip.Addr]bool
+	here     *node
+	web      netip.Addr
+	received *listener // of web
+	clients  map[netip.Addr]bool
 }
 
 // bystanders are pods that make a policy update last some milliseconds: a window for the identity of the previous pod.
@@ -66,12 +66,12 @@ func newReused(t *testing.T) *reused {
 
 	pod := r.addPod(r.here, "web")
 	r.web = pod.Addresses[0]
-	heard, err := datagrams(r.lab.Place(pod), netip.IPv4Unspecified())
+	received, err := datagrams(r.lab.Place(pod), netip.IPv4Unspecified())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { heard.socket.Close() })
-	r.heard = heard
+	t.Cleanup(func() { received.socket.Close() })
+	r.received = received
 	r.object("default", "web", "web", r.web)
 	r.writeManifest("policy.yaml", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: default}\n"+
 		"spec: {podSelector: {matchLabels: {app: web}}, ingress: [{from: [{namespaceSelector: {}, podSelector: {matchLabels: {app: client}}}]}]}\n"))
@@ -93,7 +93,7 @@ func newReused(t *testing.T) *reused {
 		}
 		r.clients[at] = true
 		r.object("free", pod.Name, "client", at) // stays when the pod is gone, like an object that is not deleted yet
-		heard.isReached(t, r.lab.Place(pod), r.web)
+		received.isReached(t, r.lab.Place(pod), r.web)
 		r.delPod(r.here, pod)
 	}
 }
@@ -118,10 +118,10 @@ func (r *reused) expectStranger(name string) {
 	if !r.clients[at] {
 		r.t.Errorf("%s has %s, which no client had: %v", name, at, r.clients)
 	}
-	before := r.heard.from(at).Load()
+	before := r.received.from(at).Load()
 	r.sendAtOnce(pod, at)
-	r.heard.isReached(r.t, r.here.Place(), r.web)
-	if n := r.heard.from(at).Load() - before; n > 0 {
+	r.received.isReached(r.t, r.here.Place(), r.web)
+	if n := r.received.from(at).Load() - before; n > 0 {
 		r.t.Errorf("%d datagrams of %s at %s arrive", n, name, at)
 	}
 	r.delPod(r.here, pod)
@@ -131,7 +131,7 @@ func (r *reused) expectStranger(name string) {
 func (r *reused) addReady(pod *testbed.Pod) netip.Addr {
 	r.t.Helper()
 	conf := runtimeConf(pod)
-	var answer *agentapi.AddResponse
+	var reply *agentapi.AddResponse
 	err := r.here.Place().Do(func() error {
 		pair, err := device.Pods.Create(device.PodSpec{ContainerID: conf.ContainerID, IfName: conf.IfName, Netns: conf.NetNS})
 		if err != nil {
@@ -141,7 +141,7 @@ func (r *reused) addReady(pod *testbed.Pod) netip.Addr {
 		if err := device.Pods.Configure(conf.NetNS, conf.IfName, ready); err != nil {
 			return err
 		}
-		answer, err = r.here.api().Add(context.Background(), agentapi.AddRequest{
+		reply, err = r.here.api().Add(context.Background(), agentapi.AddRequest{
 			Attachment: agentapi.Attachment{ContainerID: conf.ContainerID, IfName: conf.IfName},
 			Network:    networkName,
 			Netns:      conf.NetNS,
@@ -153,7 +153,7 @@ func (r *reused) addReady(pod *testbed.Pod) netip.Addr {
 	if err != nil {
 		r.t.Fatalf("ADD of %s: %v", pod.Name, err)
 	}
-	return answer.Addresses[0].Addr()
+	return reply.Addresses[0].Addr()
 }
 
 // sendAtOnce makes the pod send many datagrams to web at once, from an address that its device need not have.

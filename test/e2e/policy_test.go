@@ -38,8 +38,8 @@ func newPolicyLabOf(t *testing.T, of *programs, flags ...string) *policyLab {
 	g := &policyLab{external: w, near: machine{"near", w.lab.Place(p), p.Addresses}, labels: map[string]string{"pod": "web", "near": "client", "far": "client"}}
 	g.writePods()
 	for _, e := range []machine{g.pod, g.near, g.far, g.outside} {
-		answer(t, e, backendPort)
-		answer(t, e, otherPort)
+		serveName(t, e, backendPort)
+		serveName(t, e, otherPort)
 	}
 	return g
 }
@@ -254,14 +254,14 @@ func TestPolicyOverRestart(t *testing.T) {
 				tr.add(s, err)
 				tr.streams = append(tr.streams, s)
 			}
-			tr.goesOn()
+			tr.waitProgress()
 			probe := g.probe(g.far, g.outside)
 			for range 3 {
 				g.kill(g.here)
-				tr.goesOn()
+				tr.waitProgress()
 				g.start(g.here, current(t), flags...)
 				g.waitReady(g.here)
-				tr.goesOn()
+				tr.waitProgress()
 			}
 			probe.finish(t)
 			tr.finish()
@@ -293,7 +293,7 @@ func TestPolicyTurnedOn(t *testing.T) {
 	g.start(g.here, current(t))
 	g.waitReady(g.here)
 	g.expectPorts(g.far, g.pod)
-	tr.goesOn()
+	tr.waitProgress()
 	eventually(t, func() error {
 		before := stranger.received.Load()
 		time.Sleep(deniedFor)
@@ -336,7 +336,7 @@ func TestPolicyThatDoesNotFit(t *testing.T) {
 	for _, p := range all {
 		states[p.Name] = p.State
 	}
-	if states["web"] != agentapi.PolicyInForce || states["large"] != agentapi.PolicyClosed {
+	if states["web"] != agentapi.PolicyActive || states["large"] != agentapi.PolicyClosed {
 		t.Errorf("states are %v", states)
 	}
 	g.noPolicy("large")
@@ -351,7 +351,7 @@ func TestPolicyThroughService(t *testing.T) {
 	b := &serviceLab{g.external}
 	g.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", g.pod))
 	for _, a := range serviceOfFar {
-		b.expectAnswer(g.near, netip.AddrPortFrom(a, servicePort), g.pod)
+		b.expectReply(g.near, netip.AddrPortFrom(a, servicePort), g.pod)
 	}
 	g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}")
 	g.labels["far"] = "stranger"
@@ -359,7 +359,7 @@ func TestPolicyThroughService(t *testing.T) {
 	g.expectPorts(g.far, g.pod)
 	for _, a := range serviceOfFar {
 		to := netip.AddrPortFrom(a, servicePort)
-		b.expectAnswer(g.near, to, g.pod)
+		b.expectReply(g.near, to, g.pod)
 		if err := dials(g.far.place, to); err == nil {
 			t.Errorf("far reaches %s", to)
 		}

@@ -24,14 +24,14 @@ import (
 func TestPolicyWithoutProgram(t *testing.T) {
 	t.Parallel()
 	g := newAdmitted(t)
-	heard, err := datagrams(g.pod.place, g.pod.addresses[0])
+	received, err := datagrams(g.pod.place, g.pod.addresses[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer heard.socket.Close()
+	defer received.socket.Close()
 	isReceived := func(from machine) bool {
 		t.Helper()
-		count := heard.from(from.addresses[0])
+		count := received.from(from.addresses[0])
 		before := count.Load()
 		sendByStack(t, from.place, g.pod.addresses[0])
 		time.Sleep(50 * time.Millisecond)
@@ -100,19 +100,19 @@ func TestPolicyWithoutProgram(t *testing.T) {
 func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	t.Parallel()
 	g := newPolicyLab(t)
-	answer(t, g.node, backendPort)
-	answer(t, g.node, otherPort)
-	heard, err := datagrams(g.outside.place, g.outside.addresses[0])
+	serveName(t, g.node, backendPort)
+	serveName(t, g.node, otherPort)
+	received, err := datagrams(g.outside.place, g.outside.addresses[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer heard.socket.Close()
+	defer received.socket.Close()
 	ending := g.addPod(g.here, "ending")
 	g.policy("egress", "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: client}}}]}]}")
 	g.expectPorts(g.pod, g.far, backendPort, otherPort)
 	g.expectPorts(g.pod, g.outside)
 	sendTo(t, g.pod.place, g.outside.addresses[0])
-	fromPod := heard.from(g.pod.addresses[0]) // its own address: packets through the kernel stack are not masqueraded
+	fromPod := received.from(g.pod.addresses[0]) // its own address: packets through the kernel stack are not masqueraded
 	if n := fromPod.Load(); n > 0 {
 		t.Errorf("%d datagrams of the pod arrive at the external machine, which no policy allows", n)
 	}
@@ -143,7 +143,7 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	g.start(g.here, current(t))
 	waitDenied()
 	before := int64(-1)
-	marks := heard.from(g.node.addresses[0])
+	marks := received.from(g.node.addresses[0])
 	eventually(t, func() error { // earlier datagrams arrive before the node's mark
 		last, marked := before, marks.Load()
 		if err := sendAs(g.node.place, netip.Addr{}, netip.AddrPortFrom(g.outside.addresses[0], backendPort), []byte("mark"), 1); err != nil {
@@ -186,7 +186,7 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 		t.Errorf("%d datagrams of the pod arrive at the external machine", n)
 	}
 	for _, source := range []netip.Addr{g.near.addresses[0], stranger} {
-		if n := heard.from(source).Load(); n > 0 {
+		if n := received.from(source).Load(); n > 0 {
 			t.Errorf("%d datagrams of the pod with source %s arrive at the external machine", n, source)
 		}
 	}

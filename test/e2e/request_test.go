@@ -20,9 +20,9 @@ const (
 	// requestGap is the time between two requests: 1000 a second, fewer on a busy machine, whether or not earlier ones
 	// have replies.
 	requestGap = time.Millisecond
-	// answerTime is the timeout of a reply. It is long, because servers may wait for a CPU. A lost request still fails:
+	// replyTimeout is the timeout of a reply. It is long, because servers may wait for a CPU. A lost request still fails:
 	// it is never sent again.
-	answerTime = time.Minute
+	replyTimeout = time.Minute
 	// receiveBuffer is the size of receive buffers in bytes: the requests of a second need some 800 KB.
 	receiveBuffer = 16 << 20
 	// requestSize is the size of a request and of its reply in bytes; the first eight are its number.
@@ -86,7 +86,7 @@ func askAt(name, protocol string, from testbed.Place, to netip.AddrPort) (*reque
 
 func (r *requests) start() {
 	r.ended.Add(1)
-	go r.ask()
+	go r.send()
 	go r.listen()
 }
 
@@ -148,7 +148,7 @@ func echoPackets(conn net.PacketConn) {
 	}
 }
 
-func (r *requests) ask() {
+func (r *requests) send() {
 	defer r.ended.Done()
 	message := make([]byte, requestSize)
 	for !r.stopping.Load() {
@@ -165,9 +165,9 @@ func (r *requests) ask() {
 }
 
 func (r *requests) listen() {
-	answer := make([]byte, requestSize)
+	reply := make([]byte, requestSize)
 	for {
-		_, err := io.ReadFull(r.client, answer)
+		_, err := io.ReadFull(r.client, reply)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -179,7 +179,7 @@ func (r *requests) listen() {
 			time.Sleep(requestGap) // an ICMP error over UDP: the next reply may arrive
 			continue
 		}
-		r.take(binary.BigEndian.Uint64(answer))
+		r.take(binary.BigEndian.Uint64(reply))
 	}
 }
 
@@ -194,7 +194,7 @@ func (r *requests) take(number uint64) {
 	r.sent[number] = time.Time{}
 	r.replies++
 	r.slowest = max(r.slowest, took)
-	if took > answerTime {
+	if took > replyTimeout {
 		r.late++
 	}
 }
@@ -213,7 +213,7 @@ func (r *requests) pending() int {
 }
 
 // finish ends the loop, waits for the last replies, and returns an error if requests failed.
-func (r *requests) finish() error { return r.finishWithin(answerTime) }
+func (r *requests) finish() error { return r.finishWithin(replyTimeout) }
 
 // finishWithin is finish with a limit for the wait.
 func (r *requests) finishWithin(limit time.Duration) error {

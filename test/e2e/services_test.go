@@ -132,7 +132,7 @@ func TestServices(t *testing.T) {
 				s.expectDirect(s.pod, s.far, s.far.addresses[i])
 				s.expectDirect(s.pod, s.near, s.near.addresses[i])
 				s.expectFragments(s.pod, s.far, i)
-				s.expectRefusal(s.pod, s.far, i)
+				s.expectRejection(s.pod, s.far, i)
 			}
 		})
 	}

@@ -30,7 +30,7 @@ func TestTablesBecomeEmpty(t *testing.T) {
 	)
 	b := newServiceLab(t)
 	for _, server := range []machine{b.far, b.outside} {
-		answer(t, server, backendPort)
+		serveName(t, server, backendPort)
 		for _, a := range server.addresses {
 			echo, err := externalEchoAt(server.place, netip.AddrPortFrom(a, backendPort))
 			if err != nil {
@@ -71,7 +71,7 @@ func TestTablesBecomeEmpty(t *testing.T) {
 		if _, err := externalPing(b.pod.place, b.outside.place, b.outside.addresses[i]); err != nil {
 			t.Errorf("ping from %s to %s: %v", b.pod.name, b.outside.addresses[i], err)
 		}
-		b.expectRefusal(b.pod, b.outside, i)
+		b.expectRejection(b.pod, b.outside, i)
 	}
 	all := []string{"nat", "nat_pending", "nat_pods", "fragments", "affinities"}
 	b.wantEntries(b.here, all...)
@@ -113,7 +113,7 @@ func (p path) connect() error {
 // send sends a datagram to an echo server.
 func (p path) send(size int) error {
 	return p.dial("udp", func(conn net.Conn) error {
-		_, n, err := externalAsk(conn.(*net.UDPConn), size)
+		_, n, err := externalRequest(conn.(*net.UDPConn), size)
 		if err == nil && n != size {
 			err = fmt.Errorf("reply of %d bytes, want %d", n, size)
 		}

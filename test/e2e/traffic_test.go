@@ -33,7 +33,7 @@ func (c *cluster) startTraffic(pairs ...[2]*testbed.Pod) *traffic {
 			tr.start(c.lab, pair[0], pair[1], address)
 		}
 	}
-	tr.goesOn()
+	tr.waitProgress()
 	return tr
 }
 
@@ -62,8 +62,8 @@ func (tr *traffic) add(f flow, err error) {
 	tr.flows = append(tr.flows, f)
 }
 
-// goesOn waits until each stream has sent a few more megabytes, which takes about a tenth of a second.
-func (tr *traffic) goesOn() {
+// waitProgress waits until each stream has sent a few more megabytes, which takes about a tenth of a second.
+func (tr *traffic) waitProgress() {
 	tr.t.Helper()
 	const enough = 4 << 20
 	for _, s := range tr.streams {

@@ -79,7 +79,7 @@ func externalUDPAt(client, backend machine, to netip.AddrPort) (seen netip.Addr,
 		}
 		defer socket.Close()
 		_ = socket.SetDeadline(time.Now().Add(patience))
-		seen, _, err = externalAsk(socket, 1)
+		seen, _, err = externalRequest(socket, 1)
 		return err
 	})
 	return seen, err

@@ -25,7 +25,7 @@ func (c *cluster) wantPathsTo(n *node, want map[string]string) {
 	c.t.Helper()
 	got := map[string]string{}
 	for _, other := range c.status(n).Nodes {
-		got[other.Name] = fmt.Sprintf("%s %d", other.Way, other.MTU)
+		got[other.Name] = fmt.Sprintf("%s %d", other.Path, other.MTU)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		c.t.Errorf("paths of %s are %v, want %v", n.Name, got, want)
@@ -143,7 +143,7 @@ func TestTunnelPathMTU(t *testing.T) {
 			for _, pod := range pods {
 				c.waitMTU(pod, 1400)
 			}
-			streams.goesOn()
+			streams.waitProgress()
 			for _, address := range pods[2].Addresses {
 				c.waitPathMTU(pods[0], address, 1350)
 			}
@@ -171,7 +171,7 @@ func TestTunnelOutlivesAgent(t *testing.T) {
 			for _, n := range c.nodes {
 				c.kill(n)
 			}
-			traffic.goesOn()
+			traffic.waitProgress()
 			for _, n := range c.nodes {
 				c.start(n, newer(t), "--routing", routing)
 				c.waitReady(n)
@@ -212,7 +212,7 @@ func TestTunnelRestored(t *testing.T) {
 			}
 			return nil
 		})
-		streams.goesOn()
+		streams.waitProgress()
 		for _, pair := range [][2]*testbed.Pod{{p.a, p.far}, {p.far, p.a}, {withoutSource(p.a), asPod(c.nodes[1], p.a)}} {
 			if err := c.reach(pair[0], pair[1]); err != nil {
 				t.Errorf("after ip %s: %v", strings.Join(damage, " "), err)
@@ -320,8 +320,8 @@ func TestNodeMovesBetweenSubnets(t *testing.T) {
 		c.nodes[1].object.Status.Addresses = addresses
 		c.writeNode(c.nodes[1])
 		c.waitStatus(n, func(s *agentapi.Status) error {
-			if s.Nodes[0].Way != path {
-				return fmt.Errorf("path to node n2 is %s, want %s", s.Nodes[0].Way, path)
+			if s.Nodes[0].Path != path {
+				return fmt.Errorf("path to node n2 is %s, want %s", s.Nodes[0].Path, path)
 			}
 			return nil
 		})
@@ -333,8 +333,8 @@ func TestNodeMovesBetweenSubnets(t *testing.T) {
 			return nil
 		})
 	}
-	move([]corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.51.100.2"}}, agentapi.WayVXLAN, 1)
-	move(onLink, agentapi.WayDirect, 0)
+	move([]corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.51.100.2"}}, agentapi.NodePathVXLAN, 1)
+	move(onLink, agentapi.NodePathDirect, 0)
 	if err := errors.Join(c.reach(p.a, p.far), c.reach(p.far, p.a)); err != nil {
 		t.Error(err)
 	}

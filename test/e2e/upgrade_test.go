@@ -31,7 +31,7 @@ func TestTrafficOutlivesAgents(t *testing.T) {
 			for _, n := range c.nodes {
 				c.kill(n)
 			}
-			traffic.goesOn() // without agents
+			traffic.waitProgress() // without agents
 			for _, n := range c.nodes {
 				c.start(n, before, "--routing", routing)
 				c.waitReady(n)
@@ -61,7 +61,7 @@ func TestChangeOfRoutingUnderTraffic(t *testing.T) {
 	for _, routing := range []string{"kernel", "ebpf"} {
 		for _, n := range c.nodes {
 			c.restart(n, current(t), "--routing", routing)
-			traffic.goesOn() // first with both modes, then with the new one
+			traffic.waitProgress() // first with both modes, then with the new one
 		}
 	}
 	traffic.finish()

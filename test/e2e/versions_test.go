@@ -84,8 +84,8 @@ type versions struct {
 	remembered []*requests
 	// denied are connections that no policy allows.
 	denied []*probe
-	// heard receives datagrams in the isolated pod, allowed from near only.
-	heard *listener
+	// received has datagrams in the isolated pod, allowed from near only.
+	received *listener
 	// processes run in a pod's cgroup, where programs translate sockets.
 	processes []*process
 }
@@ -147,7 +147,7 @@ func (v *versions) expectConnections() {
 	for i := range serviceOfFar {
 		inner, outer := netip.AddrPortFrom(serviceOfNear[i], servicePort), netip.AddrPortFrom(serviceOfFar[i], servicePort)
 		for _, from := range []machine{v.near, v.node} {
-			v.serviceLab.expectAnswer(from, inner, v.pod)
+			v.serviceLab.expectReply(from, inner, v.pod)
 		}
 		for from, to := range map[*machine]netip.AddrPort{&v.pod: outer, &v.outside: netip.AddrPortFrom(v.node.addresses[i], nodePort)} {
 			eventually(v.t, func() error {
@@ -180,10 +180,10 @@ func (v *versions) startTraffic() {
 		probeAt(slices.Concat(at(backendPort, v.far.addresses...), at(servicePort, serviceOfFar...)), v.near),
 	}
 	var err error
-	if v.heard, err = datagrams(v.pod.place, v.pod.addresses[0]); err != nil {
+	if v.received, err = datagrams(v.pod.place, v.pod.addresses[0]); err != nil {
 		v.t.Fatal(err)
 	}
-	v.t.Cleanup(func() { v.heard.socket.Close() })
+	v.t.Cleanup(func() { v.received.socket.Close() })
 	for _, from := range []machine{v.near, v.far, v.outside} {
 		sendTo(v.t, from.place, v.pod.addresses[0])
 	}
@@ -192,7 +192,7 @@ func (v *versions) startTraffic() {
 			v.processes = append(v.processes, startProcess(v.t, v.pod.place, protocol, to))
 		}
 	}
-	v.goesOn()
+	v.waitProgress()
 }
 
 func (v *versions) startRemembered() {
@@ -221,14 +221,14 @@ func (v *versions) remember(r *requests, err error) {
 	v.remembered = append(v.remembered, r)
 }
 
-// goesOn waits until all traffic has progressed.
-func (v *versions) goesOn() {
+// waitProgress waits until all traffic has progressed.
+func (v *versions) waitProgress() {
 	v.t.Helper()
-	v.direct.goesOn()
+	v.direct.waitProgress()
 	for _, p := range v.processes {
-		p.goesOn(v.t)
+		p.waitProgress(v.t)
 	}
-	near := v.heard.from(v.near.addresses[0])
+	near := v.received.from(v.near.addresses[0])
 	before := near.Load()
 	eventually(v.t, func() error {
 		if near.Load() < before+20 {
@@ -237,7 +237,7 @@ func (v *versions) goesOn() {
 		return nil
 	})
 	for _, from := range []machine{v.far, v.outside} {
-		if n := v.heard.from(from.addresses[0]).Load(); n > 0 {
+		if n := v.received.from(from.addresses[0]).Load(); n > 0 {
 			v.t.Errorf("%d datagrams of %s arrive at the isolated pod", n, from.name)
 		}
 	}
@@ -257,10 +257,10 @@ func (v *versions) replaceBy(p programs, flags []string, killed, lists bool, nod
 			v.t.Errorf("stop agent of %s: %v", n.Name, err)
 		}
 		killed = !killed
-		v.goesOn()
+		v.waitProgress()
 		v.start(n, p, flags...)
 		v.waitReady(n)
-		v.goesOn()
+		v.waitProgress()
 		now := pinsOf(v.t, n)
 		var replaced []string
 		for _, pin := range now {
@@ -289,7 +289,7 @@ func (v *versions) replaceBy(p programs, flags []string, killed, lists bool, nod
 		v.startRemembered()
 	}
 	v.exchangePods()
-	v.goesOn()
+	v.waitProgress()
 }
 
 // exchangePods adds a pod to each node, connects them with each other and with those of the previous version, and deletes
@@ -429,8 +429,8 @@ func startProcess(t *testing.T, from testbed.Place, protocol string, to netip.Ad
 	return p
 }
 
-// goesOn waits for more replies.
-func (p *process) goesOn(t *testing.T) {
+// waitProgress waits for more replies.
+func (p *process) waitProgress(t *testing.T) {
 	t.Helper()
 	before := p.answers.Load()
 	eventually(t, func() error {
@@ -449,7 +449,7 @@ func (p *process) goesOn(t *testing.T) {
 // finish ends the process.
 func (p *process) finish(t *testing.T) {
 	t.Helper()
-	p.goesOn(t)
+	p.waitProgress(t)
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Errorf("%s: %v", p.what, err)
 	}

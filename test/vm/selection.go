@@ -26,7 +26,7 @@ var leftOut = map[string][]string{
 		"FuzzPrograms", "FuzzNodePorts", "TestRandomPackets", "TestRandomNodePortPackets", "TestPolicyOracle", "TestPolicyOracleOnceFailed", "TestMalformed",
 		"TestServicesKilled", "TestServicesRandomly", "TestConnectionsExpire", "TestConnectionsBecomeEmpty",
 		"TestMemoryOfTenThousand", "TestMemoryOfPolicies", "TestLoadPolicyFewerFlows", "TestAddedMapKeepsItsGroup",
-		"TestPoliciesNeverMoreOpen", "TestSettleUnderTraffic",
+		"TestPoliciesNeverMoreOpen", "TestFlushUnderTraffic",
 	},
 }
 
@@ -37,8 +37,8 @@ var betweenOldestAndHere = []string{
 	"TestLoad", "TestLoadServices", "TestLoadPolicy", "TestLoadDestroy",
 	"TestAdopt*", "TestAttachments", "TestCheckMissesDetachedPrograms", "TestDeviceRecreated", "TestUplinkWithDot", "TestUnload",
 	"TestAccelerate*", "TestSocketRestart", "TestSocketCgroups", "TestDestroyUDP*",
-	"TestRedirect", "TestEchoesCross", "TestWorldMasqueraded", "TestTunnelCarries", "TestNodePortXDP", "TestNodePortDSR",
-	"TestNodePortOfHostThroughTunnel", "TestSocketConnect", "TestSocketSend", "TestPolicyTraffic", "TestFlowsTellOfAll",
+	"TestRedirect", "TestEchoesCross", "TestExternalMasqueraded", "TestTunnelCarries", "TestNodePortXDP", "TestNodePortDSR",
+	"TestNodePortOfHostThroughTunnel", "TestSocketConnect", "TestSocketSend", "TestPolicyTraffic", "TestFlowsReportAll",
 }
 
 // firstAnswers are those of betweenOldestAndHere that are left with -quick: what the verifier says, that programs are attached, and one way of
@@ -95,13 +95,13 @@ var seconds = map[string]map[string]int{
 	datapathDir: {
 		"TestLoadPolicy": 175, "TestSCTPSockets": 107, "TestPolicyTraffic": 90, "TestLoad": 75, "TestAdoptUnderTraffic": 75, "TestAttachments": 50,
 		"TestVersionsUnderTraffic": 50, "TestNodePortOfHostThroughTunnel": 50, "TestAccelerateAgain": 43, "TestLoadServices": 36, "TestPolicyServices": 33,
-		"TestAccelerateElsewhere": 31, "TestNodePortFromOnePort": 30, "TestNodePortIntoTunnelTellsSize": 28, "TestNodePortDSR": 27,
+		"TestAccelerateElsewhere": 31, "TestNodePortFromOnePort": 30, "TestNodePortIntoTunnelReportsMTU": 28, "TestNodePortDSR": 27,
 		"TestSpoofedNeverArrives": 25, "TestNodePortLocalBackend": 23, "TestNodePortFlood": 22, "TestToPod": 21, "TestPeersComeAndGo": 20,
 		"TestLateServices": 19, "TestNodePortSegmentation": 15, "TestSCTPWrongChecksum": 15, "TestNodePortXDP": 15,
-		"TestPolicyStopsConnections": 14, "TestPolicyTellsOfBackends": 14, "TestPodErrorNamesDirections": 14, "TestSpareNetworksAreEmpty": 13,
-		"TestConfigChangesPrograms": 12, "TestThroughStackToPod": 12, "TestNodePortPathMTU": 12, "TestSCTPMasqueraded": 11, "TestSessionsExpire": 11,
-		"TestMaglevChoices": 11, "TestSessionsFromOutside": 11, "TestVLAN": 10, "TestToWireMasqueraded": 10, "TestNodePortDSRViewsDiffer": 10,
-		"TestNodePortRefused": 10, "TestEchoesCross": 10, "TestSocketReplacement": 10,
+		"TestPolicyStopsConnections": 14, "TestPolicyReportsBackends": 14, "TestPodErrorNamesDirections": 14, "TestSpareNetworksAreEmpty": 13,
+		"TestConfigChangesPrograms": 12, "TestThroughStackToPod": 12, "TestNodePortPathMTU": 12, "TestSCTPMasqueraded": 11, "TestEntriesExpire": 11,
+		"TestMaglevChoices": 11, "TestEntriesOfExternalClients": 11, "TestVLAN": 10, "TestToWireMasqueraded": 10, "TestNodePortDSRViewsDiffer": 10,
+		"TestNodePortRejected": 10, "TestEchoesCross": 10, "TestSocketReplacement": 10,
 	},
 	networkDir: {networkTest: 27},
 }

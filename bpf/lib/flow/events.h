@@ -148,7 +148,7 @@ static __always_inline bool flow_sampled(const struct tuple *key, const struct c
 /* The kind of the first event of an open connection. */
 static __always_inline enum flow_kind flow_first_kind(__u32 flags)
 {
-	return flags & CT_REPLIED ? FLOW_ANSWERED : FLOW_OPENED;
+	return flags & CT_REPLIED ? FLOW_REPLIED : FLOW_NEW;
 }
 
 /*
@@ -237,7 +237,7 @@ static __noinline int flow_ct_report(const struct tuple *key, struct ct_entry *c
 		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
 		return 0;
 	}
-	e->time = kind == FLOW_OPENED ? ct->created : bpf_ktime_get_ns();
+	e->time = kind == FLOW_NEW ? ct->created : bpf_ktime_get_ns();
 	e->kind = kind;
 	flow_fill(e, key, ct, 0, true);
 	flow_submit(e);

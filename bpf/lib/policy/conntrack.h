@@ -183,7 +183,7 @@ static __always_inline void ct_update(struct __sk_buff *skb, struct policy_conte
 		return;
 	old = __sync_fetch_and_or(&ct->flags, added);
 	if (added & ~old & CT_REPLIED && old & CT_REPORTED)
-		ct_report(skb, pc, ct, FLOW_ANSWERED);
+		ct_report(skb, pc, ct, FLOW_REPLIED);
 	if (ct_is_closed(old | added))
 		ct_report_close(skb, pc, ct);
 	else if (added & ~old & CT_ASSURED && ct->slot != CT_NO_SLOT)

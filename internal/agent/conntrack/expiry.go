@@ -27,7 +27,7 @@ type Kernel struct {
 	Now func() (time.Duration, error)
 	// ExpireNAT and ExpireConntrack remove expired entries and return their number.
 	ExpireNAT, ExpireConntrack func(now time.Duration) (int, error)
-	// ForgetBackends removes NAT entries of backends, and DestroySockets the sockets connected to those that served
+	// ForgetBackends removes NAT entries of backends, and DestroySockets the sockets connected to backends that served
 	// UDP.
 	ForgetBackends func(all, udp []netip.AddrPort) (int, error)
 	DestroySockets func(udp []netip.AddrPort) (int, error)
@@ -49,7 +49,7 @@ type Expiry struct {
 	left                                           leftPods
 
 	mu sync.Mutex
-	// gone are removed backends: true for those that served UDP.
+	// gone are removed backends: true for backends that served UDP.
 	gone map[netip.AddrPort]bool
 }
 

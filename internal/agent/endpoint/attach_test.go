@@ -23,7 +23,7 @@ type noTable struct{}
 func (noTable) Sync(*policy.Tables) (int, error) { return 1, nil }
 func (noTable) Close([]netip.Addr) error         { return nil }
 func (noTable) Release([]netip.Addr) error       { return nil }
-func (noTable) Knows([]netip.Addr) bool          { return false }
+func (noTable) HasAny([]netip.Addr) bool         { return false }
 
 // An agent that adopts a pod whose program cannot be attached isolates the pod at once, and reports the error.
 func TestAttachPodsClosesWhatIsMissing(t *testing.T) {

@@ -20,7 +20,7 @@ func TestFlowsOfTwoSandboxes(t *testing.T) {
 	names := flow.NewNames("a")
 	names.SetLocals(e.FlowLocals())
 	for _, address := range []string{"10.1.1.2", "10.1.1.3"} {
-		event := flow.Event{Kind: flow.Closed, Source: netip.MustParseAddrPort(address + ":40000"), Destination: netip.MustParseAddrPort("10.1.2.2:53"), Protocol: 17}
+		event := flow.Event{Kind: flow.KindClosed, Source: netip.MustParseAddrPort(address + ":40000"), Destination: netip.MustParseAddrPort("10.1.2.2:53"), Protocol: 17}
 		record := names.Record(event)
 		if f := record.Flow(); (cluster.Key{Namespace: f.Source.Namespace, Name: f.Source.Name}) != (cluster.Key{Namespace: "shop", Name: "web"}) {
 			t.Errorf("flow %+v", f)

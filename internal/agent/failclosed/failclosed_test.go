@@ -127,7 +127,7 @@ func TestAddNeedsAllPrograms(t *testing.T) {
 	}
 }
 
-// Pods that policies come to select get what they lack before the sets are active, as do those that are added while they are.
+// Pods that policies come to select get missing programs before the sets are active, as do pods that are added meanwhile.
 func TestUpdateAttachesWhatIsMissing(t *testing.T) {
 	f, p := newPods()
 	f.noIngress = map[string]bool{"a": true, "b": true, "c": true, "d": true}

@@ -143,7 +143,7 @@ func (p *Pods) attachTo(d *podDevice) error {
 	return err
 }
 
-// missing says which programs a device lacks of those that sets need; nil if none.
+// missing names the programs that sets need and a device lacks; nil if none.
 func (d *podDevice) missing(sets map[netip.Addr]policy.Sets) *Missing {
 	m := Missing{Device: d.Device}
 	if slices.ContainsFunc(d.Addresses, func(a netip.Addr) bool { return sets[a].Ingress != policy.NotIsolated }) {

@@ -47,13 +47,13 @@ type Flows struct {
 }
 
 // kinds has an element for each kind.
-var kinds = [...]flow.Kind{flow.Opened, flow.Answered, flow.Closed, flow.Dropped, flow.Revoked}
+var kinds = [...]flow.Kind{flow.KindNew, flow.KindReplied, flow.KindClosed, flow.KindDropped, flow.KindRevoked}
 
 // New makes the Flows of a node with a conntrack capacity of conntrackMax.
 func New(config Config, node string, conntrackMax int, dp *datapath.Datapath, lost func() ([]flow.Loss, error), locals Locals, log *slog.Logger) *Flows {
 	return &Flows{
 		config: config, log: log, datapath: dp, locals: locals, lost: lost,
-		names: flow.NewNames(node), buffer: flow.NewLog(config.FlowsBuffer), open: newOpenSessions(2 * conntrackMax),
+		names: flow.NewNames(node), buffer: flow.NewLog(config.FlowsBuffer), open: newOpenConnections(2 * conntrackMax),
 	}
 }
 

@@ -52,7 +52,7 @@ func quiet(opened time.Duration) conntrack.Entry {
 
 // A connection that timed out is reported as closed, with names and totals, unless its end was reported or is not
 // requested.
-func TestSessionExpired(t *testing.T) {
+func TestConnectionExpired(t *testing.T) {
 	notified := quiet(1)
 	notified.Reported = true
 	for _, c := range []struct {
@@ -67,7 +67,7 @@ func TestSessionExpired(t *testing.T) {
 		f.UpdatePolicies(map[policy.Policy]cluster.Key{5: {Namespace: "shop", Name: "dns"}})
 		f.connectionExpired(c.session, time.Time{})
 		records := f.buffer.Last(flow.Filter{}, 0)
-		if len(records) != c.want || f.events[flow.Closed].Load() != uint64(c.want) {
+		if len(records) != c.want || f.events[flow.KindClosed].Load() != uint64(c.want) {
 			t.Errorf("--flows=%s: %d events, expected %d", c.mode, len(records), c.want)
 			continue
 		}
@@ -75,7 +75,7 @@ func TestSessionExpired(t *testing.T) {
 			continue
 		}
 		got := records[0].Flow()
-		if got.Event != agentapi.FlowEventClosed || got.Source.Name != "cart" || got.EgressPolicy != "shop/dns" || got.Packets != 3 || got.AnswerBytes != 200 || got.Protocol != "UDP" {
+		if got.Event != agentapi.FlowEventClosed || got.Source.Name != "cart" || got.EgressPolicy != "shop/dns" || got.Packets != 3 || got.ReplyBytes != 200 || got.Protocol != "UDP" {
 			t.Errorf("flow %+v", got)
 		}
 	}
@@ -113,7 +113,7 @@ func TestFlowsNameTheNodesAddresses(t *testing.T) {
 func TestFollowLosses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, f := newFlows(ModeAll)
-		dropped, opened := flow.Loss{Kind: flow.Dropped, Why: "full", Meaning: "not read in time", Events: 7}, flow.Loss{Kind: flow.Opened, Why: "full", Meaning: "not read in time"}
+		dropped, opened := flow.Loss{Kind: flow.KindDropped, Reason: "full", Meaning: "not read in time", Events: 7}, flow.Loss{Kind: flow.KindNew, Reason: "full", Meaning: "not read in time"}
 		f.lost = func() ([]flow.Loss, error) { return []flow.Loss{dropped, opened}, nil }
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -140,8 +140,8 @@ func TestFollowLosses(t *testing.T) {
 			t.Errorf("the end: %v", err)
 		}
 		want := []agentapi.FlowLoss{
-			{Event: "dropped", Why: "full", Meaning: "not read in time", Events: 2},
-			{Event: "dropped", Why: "full", Meaning: "not read in time", Events: 3}, {Event: "opened", Why: "full", Meaning: "not read in time", Events: 1},
+			{Event: "dropped", Reason: "full", Meaning: "not read in time", Events: 2},
+			{Event: "dropped", Reason: "full", Meaning: "not read in time", Events: 3}, {Event: "new", Reason: "full", Meaning: "not read in time", Events: 1},
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("lost (-want +got):\n%s", diff)

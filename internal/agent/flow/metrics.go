@@ -34,6 +34,6 @@ func (f *Flows) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	for _, l := range losses {
-		counter(descLost, l.Events, l.Kind.String(), l.Why)
+		counter(descLost, l.Events, l.Kind.String(), l.Reason)
 	}
 }

@@ -38,7 +38,7 @@ type openConnection struct {
 	since time.Time
 }
 
-func newOpenSessions(capacity int) *openConnections {
+func newOpenConnections(capacity int) *openConnections {
 	return &openConnections{capacity: capacity, all: map[connectionKey]*openConnection{}}
 }
 
@@ -48,19 +48,19 @@ func (o *openConnections) note(e *flow.Event) (replaced *flow.Event) {
 	at := connectionKey{e.Source, e.Destination, e.Protocol}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if s := o.all[at]; s != nil && e.First && e.Opened.After(s.since) {
-		replaced = s.end(e.Opened)
+	if s := o.all[at]; s != nil && e.First && e.Created.After(s.since) {
+		replaced = s.end(e.Created)
 		delete(o.all, at)
 	}
 	switch e.Kind {
-	case flow.Opened, flow.Answered:
+	case flow.KindNew, flow.KindReplied:
 		o.learn(at, *e, o.look+1)
-	case flow.Closed, flow.Revoked:
+	case flow.KindClosed, flow.KindRevoked:
 		if s := o.all[at]; s != nil {
 			s.identify(e)
 			delete(o.all, at)
 		}
-	case flow.Dropped:
+	case flow.KindDropped:
 	}
 	return replaced
 }
@@ -75,7 +75,7 @@ func (s *openConnection) identify(e *flow.Event) {
 // end is the end event of an evicted connection, with the last totals.
 func (s *openConnection) end(now time.Time) *flow.Event {
 	e := s.last
-	e.Time, e.Kind, e.PushedOut, e.First = now, flow.Closed, true, false
+	e.Time, e.Kind, e.Evicted, e.First = now, flow.KindClosed, true, false
 	e.Program, e.Device, e.TCPFlags = "", 0, 0
 	return &e
 }
@@ -135,7 +135,7 @@ func (o *openConnections) gone(now time.Time) (all []flow.Event) {
 // losses counts connections whose end is not reported if they are evicted.
 func (o *openConnections) losses() flow.Loss {
 	return flow.Loss{
-		Kind: flow.Closed, Why: "untracked", Events: o.untracked.Load(),
+		Kind: flow.KindClosed, Reason: "untracked", Events: o.untracked.Load(),
 		Meaning: "more than twice --conntrack-max connections started between two passes over the table: the eviction of some is not reported",
 	}
 }
@@ -143,7 +143,7 @@ func (o *openConnections) losses() flow.Loss {
 // endEvent is the end event of a connection, without its time. booted is when the datapath's clock was 0.
 func endEvent(s conntrack.Entry, booted time.Time) flow.Event {
 	return flow.Event{
-		Kind: flow.Closed, Opened: booted.Add(s.Created), Protocol: s.Protocol, Source: s.Source, Destination: s.Destination,
+		Kind: flow.KindClosed, Created: booted.Add(s.Created), Protocol: s.Protocol, Source: s.Source, Destination: s.Destination,
 		Packets: s.Packets, Bytes: s.Bytes, Ingress: s.Ingress, Egress: s.Egress,
 	}
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // opened is the first event of a connection with the ends of quiet, and the port.
-func opened(port uint16, at time.Time) flow.Event {
+func newEvent(port uint16, at time.Time) flow.Event {
 	return flow.Event{
-		Time: at, Opened: at, First: true, Kind: flow.Opened, Protocol: 17, Source: netip.MustParseAddrPort("10.1.1.2:40000"), Destination: netip.AddrPortFrom(netip.MustParseAddr("10.1.2.2"), port),
+		Time: at, Created: at, First: true, Kind: flow.KindNew, Protocol: 17, Source: netip.MustParseAddrPort("10.1.1.2:40000"), Destination: netip.AddrPortFrom(netip.MustParseAddr("10.1.2.2"), port),
 		SourceIdentity: 3, DestinationIdentity: 4, Packets: [2]uint64{1, 0}, Bytes: [2]uint64{100, 0}, Egress: 5, Program: "from_pod", Device: 7,
 	}
 }
@@ -38,16 +38,16 @@ func expectEnds(t *testing.T, what string, got []flow.Event, want ...flow.Event)
 
 // ofOpened is the end event of such a connection after its eviction, with these counts.
 func ofOpened(port uint16, packets, bytes [2]uint64) flow.Event {
-	e := opened(port, time.Time{})
-	e.Kind, e.First, e.PushedOut, e.Program, e.Device, e.Packets, e.Bytes = flow.Closed, false, true, "", 0, packets, bytes
+	e := newEvent(port, time.Time{})
+	e.Kind, e.First, e.Evicted, e.Program, e.Device, e.Packets, e.Bytes = flow.KindClosed, false, true, "", 0, packets, bytes
 	return e
 }
 
 // A connection that is gone from the table without an end event was evicted, and is reported with its last known
 // state.
-func TestOpenSessionsGone(t *testing.T) {
-	o := newOpenSessions(10)
-	e := opened(53, time.Now())
+func TestOpenConnectionsGone(t *testing.T) {
+	o := newOpenConnections(10)
+	e := newEvent(53, time.Now())
 	o.note(&e)
 	expectEnds(t, "reported during a pass", o.gone(time.Now()))
 	s := quiet(1)
@@ -55,17 +55,17 @@ func TestOpenSessionsGone(t *testing.T) {
 	expectEnds(t, "gone", lookAt(o), ofOpened(53, s.Packets, s.Bytes))
 	expectEnds(t, "reported once", lookAt(o))
 
-	e = opened(54, time.Now())
+	e = newEvent(54, time.Now())
 	o.note(&e)
 	expectEnds(t, "before a look that may not have found it yet", lookAt(o))
 	expectEnds(t, "never found", lookAt(o), ofOpened(54, [2]uint64{1, 0}, [2]uint64{100, 0}))
 }
 
 // A connection whose end the datapath reported, or that was revoked, is not reported again, in whatever order.
-func TestOpenSessionsEnded(t *testing.T) {
-	o := newOpenSessions(10)
-	for _, kind := range []flow.Kind{flow.Closed, flow.Revoked} {
-		e := opened(53, time.Now())
+func TestOpenConnectionsEnded(t *testing.T) {
+	o := newOpenConnections(10)
+	for _, kind := range []flow.Kind{flow.KindClosed, flow.KindRevoked} {
+		e := newEvent(53, time.Now())
 		o.note(&e)
 		e.Kind, e.First, e.SourceIdentity, e.DestinationIdentity = kind, false, 0, 0
 		o.note(&e)
@@ -84,11 +84,11 @@ func TestOpenSessionsEnded(t *testing.T) {
 
 // Where a connection replaces an evicted one, the end of that one comes first; an event that was read late starts
 // none.
-func TestOpenSessionsReplaced(t *testing.T) {
-	o := newOpenSessions(10)
+func TestOpenConnectionsReplaced(t *testing.T) {
+	o := newOpenConnections(10)
 	s := quiet(1)
 	lookAt(o, s)
-	late, anew := opened(53, time.Now().Add(-time.Second)), opened(53, time.Now().Add(time.Second))
+	late, anew := newEvent(53, time.Now().Add(-time.Second)), newEvent(53, time.Now().Add(time.Second))
 	if replaced := o.note(&late); replaced != nil {
 		t.Errorf("an event from before: %+v", replaced)
 	}
@@ -102,35 +102,35 @@ func TestOpenSessionsReplaced(t *testing.T) {
 }
 
 // The number of tracked connections is bounded, and those beyond it are counted.
-func TestOpenSessionsRoom(t *testing.T) {
-	o := newOpenSessions(2)
+func TestOpenConnectionsCapacity(t *testing.T) {
+	o := newOpenConnections(2)
 	for port := range uint16(5) {
-		e := opened(53+port, time.Now())
+		e := newEvent(53+port, time.Now())
 		o.note(&e)
-		e.Kind, e.First = flow.Answered, false
+		e.Kind, e.First = flow.KindReplied, false
 		o.note(&e)
 	}
-	if l := o.losses(); l.Events != 3 || l.Kind != flow.Closed || len(o.all) != 2 {
+	if l := o.losses(); l.Events != 3 || l.Kind != flow.KindClosed || len(o.all) != 2 {
 		t.Errorf("%d are tracked, losses %+v", len(o.all), l)
 	}
 }
 
 // A connection with a single event ends the one that it replaces, and leaves none open itself, whether or not the
 // bound is reached.
-func TestOpenSessionsToldOfOnce(t *testing.T) {
-	o := newOpenSessions(1)
-	s, first := quiet(1), opened(53, time.Now())
+func TestOpenConnectionsReportedOnce(t *testing.T) {
+	o := newOpenConnections(1)
+	s, first := quiet(1), newEvent(53, time.Now())
 	o.note(&first)
 	lookAt(o, s)
-	short := opened(53, time.Now().Add(time.Second))
-	short.Kind = flow.Closed
+	short := newEvent(53, time.Now().Add(time.Second))
+	short.Kind = flow.KindClosed
 	replaced := o.note(&short)
 	if replaced == nil || len(o.all) != 0 {
 		t.Fatalf("replaced %+v, open %d", replaced, len(o.all))
 	}
 	expectEnds(t, "replaced", []flow.Event{*replaced}, ofOpened(53, s.Packets, s.Bytes))
-	long, other := opened(54, time.Now()), opened(55, time.Now())
-	other.Kind = flow.Closed
+	long, other := newEvent(54, time.Now()), newEvent(55, time.Now())
+	other.Kind = flow.KindClosed
 	o.note(&long)
 	if replaced := o.note(&other); replaced != nil || len(o.all) != 1 || o.losses().Events != 0 {
 		t.Errorf("replaced %+v, open %d, losses %+v", replaced, len(o.all), o.losses())
@@ -138,9 +138,9 @@ func TestOpenSessionsToldOfOnce(t *testing.T) {
 }
 
 // The end event from the table has the start time of the connection.
-func TestSessionEventSaysWhenItWasOpened(t *testing.T) {
+func TestEndEventHasCreationTime(t *testing.T) {
 	booted := time.Now().Add(-time.Hour)
-	if e := endEvent(quiet(time.Minute), booted); !e.Opened.Equal(booted.Add(time.Minute)) {
-		t.Errorf("opened at %s, booted at %s", e.Opened, booted)
+	if e := endEvent(quiet(time.Minute), booted); !e.Created.Equal(booted.Add(time.Minute)) {
+		t.Errorf("opened at %s, booted at %s", e.Created, booted)
 	}
 }

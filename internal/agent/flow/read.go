@@ -16,11 +16,11 @@ func (f *Flows) Flows(_ context.Context, which agentapi.FlowFilter) (*agentapi.F
 	if err != nil {
 		return nil, err
 	}
-	list := &agentapi.FlowList{Telling: string(f.config.Flows), Flows: []agentapi.Flow{}}
+	list := &agentapi.FlowList{Mode: string(f.config.Flows), Flows: []agentapi.Flow{}}
 	for _, r := range f.buffer.Last(filter, which.Last) {
 		list.Flows = append(list.Flows, r.Flow())
 	}
-	list.Kept, list.Oldest = f.buffer.Kept()
+	list.Buffered, list.Oldest = f.buffer.Buffered()
 	losses, err := f.losses()
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func lostSince(before, now []flow.Loss) (all []agentapi.FlowLoss) {
 			l.Events -= min(l.Events, before[i].Events) // both list all kinds and causes in the same order
 		}
 		if l.Events > 0 {
-			all = append(all, agentapi.FlowLoss{Event: l.Kind.String(), Why: l.Why, Meaning: l.Meaning, Events: l.Events})
+			all = append(all, agentapi.FlowLoss{Event: l.Kind.String(), Reason: l.Reason, Meaning: l.Meaning, Events: l.Events})
 		}
 	}
 	return all
@@ -131,8 +131,8 @@ func newFlowFilter(which agentapi.FlowFilter) (flow.Filter, error) {
 
 // Status is the active mode.
 func (f *Flows) Status() agentapi.Choice {
-	c := agentapi.Choice{Name: "flows", Asked: string(f.config.Flows), Chosen: string(f.config.Flows)}
-	c.Why = map[Mode]string{
+	c := agentapi.Choice{Name: "flows", Requested: string(f.config.Flows), Selected: string(f.config.Flows)}
+	c.Reason = map[Mode]string{
 		ModePolicy: "`beeline flows` shows connections of pods that NetworkPolicies select, and drops",
 		ModeAll:    "`beeline flows` shows connections of all pods, and drops; the datapath tracks them for it",
 		ModeDrops:  "`beeline flows` shows drops",

@@ -72,7 +72,7 @@ func (d *describer) service(key cluster.Key) *cluster.Service {
 func (d *describer) port(p lb.ServicePort) agentapi.ServicePort {
 	out := agentapi.ServicePort{
 		Namespace: p.Name.Service.Namespace, Name: p.Name.Service.Name, Port: p.Name.Port, Number: p.Name.Number, Protocol: p.Name.Protocol.String(),
-		Connections: p.Count.Connections, Refused: p.Count.Refused, Backends: []agentapi.Backend{},
+		Connections: p.Count.Connections, Rejected: p.Count.Rejected, Backends: []agentapi.Backend{},
 	}
 	isHostPort := false
 	for _, e := range p.Entries {
@@ -80,7 +80,7 @@ func (d *describer) port(p lb.ServicePort) agentapi.ServicePort {
 		out.AffinitySeconds = max(out.AffinitySeconds, int64(e.Affinity/time.Second))
 		out.Frontends = append(out.Frontends, agentapi.Frontend{
 			Kind: string(e.Kind), Address: e.Frontend.Address, Port: e.Frontend.Port, Sources: e.Sources, DSR: e.DSR,
-			Inside: d.side(e.Internal), Outside: d.side(e.External),
+			Internal: d.side(e.Internal), External: d.side(e.External),
 		})
 	}
 	if isHostPort {
@@ -137,4 +137,4 @@ func (d *describer) side(b service.Backends) agentapi.ServiceSide {
 	return side
 }
 
-var withoutWords = map[service.WithoutBackend]string{service.Reject: agentapi.WithoutRefuse, service.Drop: agentapi.WithoutDrop, service.Pass: agentapi.WithoutPass}
+var withoutWords = map[service.WithoutBackend]string{service.Reject: agentapi.WithoutReject, service.Drop: agentapi.WithoutDrop, service.Pass: agentapi.WithoutPass}

@@ -197,7 +197,7 @@ func (s *Services) Pass() error {
 	complete := whole(snapshot)
 	s.findBackends()
 	if complete && !s.synced {
-		s.translator.AddBackends(s.left) // those that ended meanwhile are gone
+		s.translator.AddBackends(s.left) // backends that ended meanwhile are gone
 	}
 	s.translator.SetNode(*node)
 	changes := s.translator.Translate(snapshot, hostPorts)
@@ -314,7 +314,7 @@ func (s *Services) conclude(now Outcome) {
 	case now.Failure == nil:
 		now.Updated = time.Now()
 	case before.Failure == nil || before.Failure.Error() != now.Failure.Error():
-		s.log.Error("Services cannot be written", "error", now.Failure)
+		s.log.Error("writing Services failed", "error", now.Failure)
 	}
 	problem.LogNew(s.log, slices.Concat(Texts(before.Problems), before.HealthProblems), slices.Concat(Texts(now.Problems), now.HealthProblems))
 	s.outcomeMu.Lock()

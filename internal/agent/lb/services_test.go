@@ -271,7 +271,7 @@ func TestServicesSweepInTrouble(t *testing.T) {
 }
 
 // Removed backends are reported once.
-func TestServicesTellOfGoneBackends(t *testing.T) {
+func TestServicesReportGoneBackends(t *testing.T) {
 	_, s := newFake()
 	var gone []netip.AddrPort
 	s.gone = func(all, _ []netip.AddrPort) { gone = append(gone, all...) }
@@ -293,7 +293,7 @@ func TestServicesTellOfGoneBackends(t *testing.T) {
 }
 
 // Backends that an earlier agent left and the cluster does not have are removed once all is synced.
-func TestServicesTellOfBackendsGoneMeanwhile(t *testing.T) {
+func TestServicesReportBackendsGoneMeanwhile(t *testing.T) {
 	table, s := newFake()
 	at := netip.MustParseAddrPort("10.1.1.9:53")
 	table.backends = []service.Backend{{Address: at, Protocol: cluster.UDP}}

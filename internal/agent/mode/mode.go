@@ -18,15 +18,15 @@ type Modes struct {
 	Services lb.Mode
 	Policy   policy.Mode
 	// Cgroup is where sockets are connected to backends; NoCgroup says why there is none.
-	Cgroup   string
-	NoCgroup error
-	asked    Asked
+	Cgroup    string
+	NoCgroup  error
+	requested Requested
 	// noConntrack says that eBPF routing was requested beside kube-proxy on a kernel where they do not work together.
 	noConntrack bool
 }
 
-// Asked are the modes of the configuration, and its directory of sockets.
-type Asked struct {
+// Requested are the modes of the configuration, and its directory of sockets.
+type Requested struct {
 	Routing  node.Routing
 	Services lb.Mode
 	Policy   policy.Mode
@@ -34,8 +34,8 @@ type Asked struct {
 }
 
 // Choose probes the kernel for modes that the configuration leaves open.
-func Choose(asked Asked) (Modes, error) {
-	m := Modes{asked: asked, Routing: asked.Routing, Services: asked.Services, Policy: asked.Policy}
+func Choose(requested Requested) (Modes, error) {
+	m := Modes{requested: requested, Routing: requested.Routing, Services: requested.Services, Policy: requested.Policy}
 	if m.Policy == policy.ModeAuto {
 		m.Policy = policy.ModeEBPF
 	}
@@ -43,7 +43,7 @@ func Choose(asked Asked) (Modes, error) {
 		m.Services = lb.ModeEBPF
 	}
 	if m.Services == lb.ModeEBPF {
-		m.Cgroup, m.NoCgroup = findCgroup(asked.Cgroup)
+		m.Cgroup, m.NoCgroup = findCgroup(requested.Cgroup)
 	}
 	if m.Routing != node.RoutingEBPF || m.Services != lb.ModeKubeProxy {
 		return m, nil
@@ -63,25 +63,25 @@ func Choose(asked Asked) (Modes, error) {
 
 // Choices are the active modes with the reason for each.
 func (m Modes) Choices() []agentapi.Choice {
-	routing := agentapi.Choice{Name: "routing", Asked: string(m.asked.Routing), Chosen: string(m.Routing)}
+	routing := agentapi.Choice{Name: "routing", Requested: string(m.requested.Routing), Selected: string(m.Routing)}
 	switch {
 	case m.noConntrack:
-		routing.Why = "BPF programs cannot read this kernel's connection tracking (Linux 5.18, CONFIG_NF_CONNTRACK, CONFIG_DEBUG_INFO_BTF), which they need beside kube-proxy"
+		routing.Reason = "BPF programs cannot read this kernel's connection tracking (Linux 5.18, CONFIG_NF_CONNTRACK, CONFIG_DEBUG_INFO_BTF), which they need beside kube-proxy"
 	case m.Routing == node.RoutingKernel:
-		routing.Why = "as requested: the kernel stack forwards"
+		routing.Reason = "as requested: the kernel stack forwards"
 	default:
-		routing.Why = "packets between pods bypass the kernel stack"
+		routing.Reason = "packets between pods bypass the kernel stack"
 	}
-	services := agentapi.Choice{Name: "services", Asked: string(m.asked.Services), Chosen: string(m.Services), Why: "as requested"}
+	services := agentapi.Choice{Name: "services", Requested: string(m.requested.Services), Selected: string(m.Services), Reason: "as requested"}
 	switch {
 	case m.NoCgroup != nil:
-		services.Why = "packet by packet: " + m.NoCgroup.Error()
+		services.Reason = "packet by packet: " + m.NoCgroup.Error()
 	case m.Services == lb.ModeEBPF:
-		services.Why = "sockets below " + m.Cgroup + " connect to backends; packets from elsewhere are translated"
+		services.Reason = "sockets below " + m.Cgroup + " connect to backends; packets from elsewhere are translated"
 	}
-	policies := agentapi.Choice{Name: "policy", Asked: string(m.asked.Policy), Chosen: string(m.Policy), Why: "as requested: NetworkPolicies have no effect on this node"}
+	policies := agentapi.Choice{Name: "policy", Requested: string(m.requested.Policy), Selected: string(m.Policy), Reason: "as requested: NetworkPolicies have no effect on this node"}
 	if m.Policy == policy.ModeEBPF {
-		policies.Why = "NetworkPolicies are enforced where packets leave and enter pods"
+		policies.Reason = "NetworkPolicies are enforced where packets leave and enter pods"
 	}
 	return []agentapi.Choice{routing, services, policies}
 }

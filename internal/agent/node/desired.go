@@ -75,7 +75,7 @@ type Desired struct {
 	Masquerade bool
 	// Nodes are the other nodes, for status.
 	Nodes []agentapi.RemoteNode
-	// Problems are sentences on what does not work; Pods are those that concern one pod.
+	// Problems are sentences on what does not work; Pods are the problems of one pod.
 	Problems []string
 	Pods     []PodProblem
 }
@@ -106,7 +106,7 @@ func Desire(f Facts) Desired {
 		d.Problem("--uplink %s: no such device, or it is down", name)
 	}
 	if f.Uplink == nil {
-		d.Problem("there is no uplink%s: pods only reach this node and each other", uplinkAsked(f.Config.Uplink))
+		d.Problem("there is no uplink%s: pods only reach this node and each other", requestedUplink(f.Config.Uplink))
 	} else if limit := f.podMTUMax(); d.MTU == 0 {
 		d.MTU = limit
 	} else if d.MTU > limit {
@@ -164,8 +164,8 @@ func (d *Desired) withoutIPv6(own cluster.Node) []netip.Prefix {
 	return ranges
 }
 
-// uplinkAsked names the requested device, if any.
-func uplinkAsked(name string) string {
+// requestedUplink names the requested device, if any.
+func requestedUplink(name string) string {
 	if name == "" || name == "auto" {
 		return ""
 	}
@@ -207,28 +207,28 @@ func (d *Desired) addNode(n cluster.Node, own cluster.Node, f Facts) {
 		if !has(n, ipv4) {
 			continue
 		}
-		way, mtu := agentapi.WayRouted, 0
+		path, mtu := agentapi.NodePathRouted, 0
 		if f.tunnelled(n, ipv4) {
 			if m, ok := d.addTunnelled(n, ipv4, own, f); ok {
-				way, mtu = agentapi.WayVXLAN, m
+				path, mtu = agentapi.NodePathVXLAN, m
 			} else {
 				d.addRouted(n, ipv4)
 			}
 		} else if nextHop, ok := f.nextHop(n, ipv4); ok {
 			d.addDirect(n, nextHop, f)
-			way, mtu = agentapi.WayDirect, f.pathMTU()
+			path, mtu = agentapi.NodePathDirect, f.pathMTU()
 			if mac := f.Neighbours[nextHop]; len(mac) > 0 && node.MAC == "" {
 				node.MAC = mac.String()
 			}
 		} else {
 			d.addRouted(n, ipv4)
 		}
-		if node.Way == "" {
-			node.Way, node.MTU = way, mtu
+		if node.Path == "" {
+			node.Path, node.MTU = path, mtu
 			continue
 		}
-		if node.Way != way {
-			node.Way += ", " + way
+		if node.Path != path {
+			node.Path += ", " + path
 		}
 		node.MTU = min(node.MTU, mtu)
 	}

@@ -101,7 +101,7 @@ func TestDesireOfTwoNodes(t *testing.T) {
 		},
 		Masquerade: true,
 		Nodes: []agentapi.RemoteNode{{
-			Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64"), Way: agentapi.WayDirect, MTU: 1500, MAC: net.HardwareAddr(nodeBMAC[:]).String(),
+			Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64"), Path: agentapi.NodePathDirect, MTU: 1500, MAC: net.HardwareAddr(nodeBMAC[:]).String(),
 		}},
 	}
 	if diff := cmp.Diff(want, Desire(twoNodes()), byValue); diff != "" {

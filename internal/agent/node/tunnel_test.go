@@ -71,7 +71,7 @@ func TestDesireTunnelBesideDirect(t *testing.T) {
 	if _, known := d.Routes[netip.MustParsePrefix("198.51.100.3/32")]; !known {
 		t.Error("what pods send to a node behind a tunnel is masqueraded")
 	}
-	if n := d.Nodes[1]; n.Way != agentapi.WayVXLAN || n.MTU != 1450 || n.MAC != "" {
+	if n := d.Nodes[1]; n.Path != agentapi.NodePathVXLAN || n.MTU != 1450 || n.MAC != "" {
 		t.Errorf("node c is reported as %+v", n)
 	}
 }
@@ -85,7 +85,7 @@ func TestDesireTunnelChanges(t *testing.T) {
 		"none: the routers know": {
 			func(f *Facts) { f.Config.Tunnel = TunnelNone; f.Tunnel = Tunnel{} },
 			func(t *testing.T, d Desired) {
-				if d.Routes[pods4].Kind != fwd.RouteCluster || d.TunnelRules || len(d.Problems) != 0 || d.Nodes[1].Way != agentapi.WayRouted {
+				if d.Routes[pods4].Kind != fwd.RouteCluster || d.TunnelRules || len(d.Problems) != 0 || d.Nodes[1].Path != agentapi.NodePathRouted {
 					t.Errorf("%+v, rules %t, problems %q, node %+v", d.Routes[pods4], d.TunnelRules, d.Problems, d.Nodes[1])
 				}
 			},
@@ -96,7 +96,7 @@ func TestDesireTunnelChanges(t *testing.T) {
 				if got := d.Routes[netip.MustParsePrefix("10.1.2.0/24")]; got != throughTunnel("192.0.2.2", 1450) || d.MTU != 1450 || len(d.Neighbours) != 0 {
 					t.Errorf("%+v, MTU of pods %d, neighbours %v", got, d.MTU, d.Neighbours)
 				}
-				if d.Nodes[0].Way != agentapi.WayVXLAN || d.Nodes[1].Way != agentapi.WayVXLAN {
+				if d.Nodes[0].Path != agentapi.NodePathVXLAN || d.Nodes[1].Path != agentapi.NodePathVXLAN {
 					t.Errorf("%+v", d.Nodes)
 				}
 			},
@@ -128,7 +128,7 @@ func TestDesireTunnelChanges(t *testing.T) {
 				if d.Routes[netip.MustParsePrefix("192.0.2.3/32")].Kind != fwd.RouteRemote {
 					t.Error("the node's address on the link is not reached over it")
 				}
-				if n := d.Nodes[1]; n.Way != agentapi.WayDirect+", "+agentapi.WayVXLAN || n.MTU != 1450 {
+				if n := d.Nodes[1]; n.Path != agentapi.NodePathDirect+", "+agentapi.NodePathVXLAN || n.MTU != 1450 {
 					t.Errorf("node c is reported as %+v", n)
 				}
 			},

@@ -80,7 +80,7 @@ func (p *Policies) mayKnow(addresses []netip.Addr) bool {
 	}
 	o := p.current()
 	if o.tables == nil || o.failure != nil && !ofSets(o.failure) {
-		return p.table.Knows(addresses)
+		return p.table.HasAny(addresses)
 	}
 	return slices.ContainsFunc(addresses, func(a netip.Addr) bool {
 		_, governed := o.tables.Pods[a]

@@ -72,7 +72,7 @@ func (x explainer) answer(q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, er
 	}
 	answer := &agentapi.PolicyAnswer{Allowed: true}
 	for _, to := range paths {
-		if to.again && decided(answer.Ways[len(answer.Ways)-1]) {
+		if to.again && decided(answer.Paths[len(answer.Paths)-1]) {
 			continue
 		}
 		path, err := x.path(from, to, protocol)
@@ -86,7 +86,7 @@ func (x explainer) answer(q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, er
 		if to.port != 0 {
 			path.To += fmt.Sprintf(" port %d/%s", to.port, q.Protocol)
 		}
-		answer.Ways = append(answer.Ways, path)
+		answer.Paths = append(answer.Paths, path)
 		answer.Allowed = answer.Allowed && (path.Allowed || path.Unused)
 	}
 	return answer, nil
@@ -94,15 +94,15 @@ func (x explainer) answer(q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, er
 
 // decided reports whether another path to the same backend, which differs only in the source that the backend sees,
 // has the same result. There is a path through every node, so they are not all evaluated where no policy applies.
-func decided(path agentapi.PolicyWay) bool {
+func decided(path agentapi.PolicyPath) bool {
 	return !path.Allowed || len(path.Ingress.Policies) == 0
 }
 
 // path evaluates one connection: the policies of each end, by what they see of the other one.
-func (x explainer) path(from evaluate.Endpoint, to destination, protocol cluster.Protocol) (agentapi.PolicyWay, error) {
+func (x explainer) path(from evaluate.Endpoint, to destination, protocol cluster.Protocol) (agentapi.PolicyPath, error) {
 	sent := evaluate.Traffic{Source: from, Destination: to.end, Protocol: protocol, Port: to.port}
 	arrives := sent
-	var path agentapi.PolicyWay
+	var path agentapi.PolicyPath
 	if to.sentTo.IsValid() {
 		sent.Destination, sent.Port = evaluate.Endpoint{Address: to.sentTo.Addr()}, to.sentTo.Port()
 		path.SentTo = to.sentTo.String()
@@ -113,7 +113,7 @@ func (x explainer) path(from evaluate.Endpoint, to destination, protocol cluster
 	}
 	before, behind := evaluate.Evaluate(x.snapshot, sent), evaluate.Evaluate(x.snapshot, arrives)
 	if err := cmp.Or(before.Err, behind.Err); err != nil {
-		return agentapi.PolicyWay{}, err
+		return agentapi.PolicyPath{}, err
 	}
 	path.Egress, path.Ingress = x.decision(before.Egress), x.decision(behind.Ingress)
 	path.Allowed = path.Egress.Allowed && path.Ingress.Allowed
@@ -121,8 +121,8 @@ func (x explainer) path(from evaluate.Endpoint, to destination, protocol cluster
 }
 
 // decision words the decision of one end's policies. Invalid policies deny what they may be about.
-func (x explainer) decision(j evaluate.Decision) agentapi.PolicyJudgement {
-	out := agentapi.PolicyJudgement{Allowed: j.Allowed, Reason: string(j.Reason), Policies: texts(j.Isolating), Rules: texts(j.Rules), Near: texts(j.Near)}
+func (x explainer) decision(j evaluate.Decision) agentapi.PolicyDecision {
+	out := agentapi.PolicyDecision{Allowed: j.Allowed, Reason: string(j.Reason), Policies: texts(j.Isolating), Rules: texts(j.Rules), Near: texts(j.Near)}
 	if j.Pod != (cluster.Key{}) {
 		out.Pod = j.Pod.String()
 	}
@@ -131,8 +131,8 @@ func (x explainer) decision(j evaluate.Decision) agentapi.PolicyJudgement {
 	}
 	why, closed := x.closed[closedPod{j.Pod, j.Direction == evaluate.Ingress}]
 	closed = closed && j.Node == x.node // and not another pod of that name, on another node
-	if len(j.Wrong) > 0 {
-		why, closed = fmt.Sprintf("NetworkPolicy %s is not understood: %s", j.Wrong[0], policyOf(x.snapshot, j.Wrong[0]).Wrong), true
+	if len(j.Invalid) > 0 {
+		why, closed = fmt.Sprintf("NetworkPolicy %s is not understood: %s", j.Invalid[0], policyOf(x.snapshot, j.Invalid[0]).Invalid), true
 	}
 	if closed {
 		out.Allowed, out.Reason, out.Rules, out.Near = false, "closed: "+why, nil, nil

@@ -54,7 +54,7 @@ func market() *cluster.Snapshot {
 // end's policies.
 func inShort(a *agentapi.PolicyAnswer) string {
 	var all []string
-	for _, w := range a.Ways {
+	for _, w := range a.Paths {
 		name, _, _ := strings.Cut(strings.TrimPrefix(w.To, "m/"), " ")
 		if w.SentTo != "" {
 			name += " by " + w.SentTo
@@ -65,7 +65,7 @@ func inShort(a *agentapi.PolicyAnswer) string {
 		if w.Unused {
 			name += " unused"
 		}
-		for _, j := range []agentapi.PolicyJudgement{w.Egress, w.Ingress} {
+		for _, j := range []agentapi.PolicyDecision{w.Egress, w.Ingress} {
 			name += map[bool]string{true: " +", false: " -"}[j.Allowed]
 		}
 		all = append(all, name)

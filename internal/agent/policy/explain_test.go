@@ -30,7 +30,7 @@ func shop() *cluster.Snapshot {
 	return &cluster.Snapshot{
 		Pods: cluster.ListOf(pod("client", "10.1.1.2"), pod("db", "10.1.1.4"), pod("web", "10.1.1.3")),
 		NetworkPolicies: []*cluster.NetworkPolicy{
-			{Namespace: "shop", Name: "broken", Pods: app("db"), IsolatesEgress: true, Wrong: "nonsense"},
+			{Namespace: "shop", Name: "broken", Pods: app("db"), IsolatesEgress: true, Invalid: "nonsense"},
 			{Namespace: "shop", Name: "web", Pods: app("web"), IsolatesIngress: true, Ingress: []cluster.PolicyRule{{
 				Peers: []cluster.PolicyPeer{{Pods: &client}}, Ports: []cluster.PolicyPort{{Protocol: cluster.TCP, First: 8080, Last: 8080}},
 			}}},
@@ -111,14 +111,14 @@ func TestExplainPolicy(t *testing.T) {
 			continue
 		}
 		said := ""
-		for _, w := range a.Ways {
+		for _, w := range a.Paths {
 			said += "backend of " + w.Service + "\n"
-			for _, j := range []agentapi.PolicyJudgement{w.Egress, w.Ingress} {
+			for _, j := range []agentapi.PolicyDecision{w.Egress, w.Ingress} {
 				said += strings.Join(slices.Concat([]string{w.From, w.To, j.Reason}, j.Rules, j.Near), "\n") + "\n"
 			}
 		}
-		if a.Allowed != c.allowed || len(a.Ways) != c.ways || !strings.Contains(said, c.says) {
-			t.Errorf("%s: allowed %t in %d ways, want %t in %d, and %q in\n%s", asked, a.Allowed, len(a.Ways), c.allowed, c.ways, c.says, said)
+		if a.Allowed != c.allowed || len(a.Paths) != c.ways || !strings.Contains(said, c.says) {
+			t.Errorf("%s: allowed %t in %d ways, want %t in %d, and %q in\n%s", asked, a.Allowed, len(a.Paths), c.allowed, c.ways, c.says, said)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w := a.Ways[0]; w.Egress.Allowed != c.egress || !w.Ingress.Allowed {
+		if w := a.Paths[0]; w.Egress.Allowed != c.egress || !w.Ingress.Allowed {
 			t.Errorf("%s, %s: egress %+v, ingress %+v", c.services, c.how, w.Egress, w.Ingress)
 		}
 	}
@@ -157,7 +157,7 @@ func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 func TestExplainPolicyOfClosedPod(t *testing.T) {
 	x := explainer{externalIPs: anyExternalIP, snapshot: shop(), node: "n1", closed: map[closedPod]string{{cluster.Key{Namespace: "shop", Name: "web"}, true}: "map policies is full"}}
 	a, err := x.answer(agentapi.PolicyQuestion{From: "shop/client", To: "shop/web", Port: "8080", Protocol: "TCP"})
-	if err != nil || a.Allowed || a.Ways[0].Ingress.Reason != "closed: map policies is full" {
+	if err != nil || a.Allowed || a.Paths[0].Ingress.Reason != "closed: map policies is full" {
 		t.Errorf("answer %+v, error %v", a, err)
 	}
 	x.node = "n2" // where an earlier pod of that name is isolated

@@ -142,7 +142,7 @@ func TestPodWithoutProgram(t *testing.T) {
 				if s := state("shop"); s.state != c.state || !strings.Contains(s.reason, "no program") {
 					t.Errorf("state %+v", s)
 				}
-				if s := state("other"); s.state != agentapi.PolicyInForce {
+				if s := state("other"); s.state != agentapi.PolicyActive {
 					t.Errorf("another policy: state %+v", s)
 				}
 				o := p.current()
@@ -168,7 +168,7 @@ func TestPodWithoutProgram(t *testing.T) {
 				go func() { _ = p.Run(t.Context()) }()
 				time.Sleep(policyRetry + 1)
 				synctest.Wait()
-				if o := p.current(); len(o.all()) > 0 || state("shop").state != agentapi.PolicyInForce || again != 1 {
+				if o := p.current(); len(o.all()) > 0 || state("shop").state != agentapi.PolicyActive || again != 1 {
 					t.Errorf("problems %q, state %+v, reported %d times that pods are complete again", o.all(), state("shop"), again)
 				}
 				kernel.expect(t, "complete", false, false)

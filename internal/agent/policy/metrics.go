@@ -15,7 +15,7 @@ type metrics struct {
 }
 
 var (
-	descPolicies   = prometheus.NewDesc("beeline_policies", "NetworkPolicies of the cluster by their state on this node: in_force, closed or pending.", []string{"state"}, nil)
+	descPolicies   = prometheus.NewDesc("beeline_policies", "NetworkPolicies of the cluster by their state on this node: active, closed or pending.", []string{"state"}, nil)
 	descPods       = prometheus.NewDesc("beeline_policy_pods", "Pods of this node that NetworkPolicies select: closed ones are isolated in some direction because a policy is invalid, does not fit or is not synced, or are isolated from the kernel stack because a program is missing.", []string{"state"}, nil)
 	descSets       = prometheus.NewDesc("beeline_policy_sets", "Active sets of rules of NetworkPolicies on this node.", nil, nil)
 	descIdentities = prometheus.NewDesc("beeline_policy_identities", "Single addresses with an identity: those of pods and of this node, and ipBlocks of one address.", nil, nil)
@@ -68,14 +68,14 @@ func (p *Policies) Collect(out chan<- prometheus.Metric) {
 
 func collect(s agentapi.PolicyStatus, gauge func(d *prometheus.Desc, v int, labels ...string)) {
 	synced := 0
-	if s.Known {
+	if s.Synced {
 		synced = 1
 	}
 	gauge(descSynced, synced)
-	gauge(descPolicies, s.Policies-s.Closed-s.Pending, "in_force")
+	gauge(descPolicies, s.Policies-s.Closed-s.Pending, "active")
 	gauge(descPolicies, s.Closed, "closed")
 	gauge(descPolicies, s.Pending, "pending")
-	gauge(descPods, s.Pods-s.ClosedPods, "in_force")
+	gauge(descPods, s.Pods-s.ClosedPods, "active")
 	gauge(descPods, s.ClosedPods, "closed")
 	gauge(descSets, s.Sets)
 	gauge(descIdentities, s.Identities)

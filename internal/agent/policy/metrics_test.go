@@ -14,14 +14,14 @@ import (
 )
 
 // A policy that no pass has included, or that could not be written, is pending; and so is one that has changed since.
-func TestPendingPoliciesAreNotInForce(t *testing.T) {
+func TestPendingPoliciesAreNotActive(t *testing.T) {
 	named := func(name string) *cluster.NetworkPolicy { return &cluster.NetworkPolicy{Namespace: "shop", Name: name} }
-	inForce, closed, pending, changed := named("a"), named("b"), named("c"), named("d")
+	active, closed, pending, changed := named("a"), named("b"), named("c"), named("d")
 	states := states{
-		inForce.Key(): {of: inForce, state: agentapi.PolicyInForce}, closed.Key(): {of: closed, state: agentapi.PolicyClosed},
-		pending.Key(): {of: pending, state: agentapi.PolicyPending}, changed.Key(): {of: named("d"), state: agentapi.PolicyInForce},
+		active.Key(): {of: active, state: agentapi.PolicyActive}, closed.Key(): {of: closed, state: agentapi.PolicyClosed},
+		pending.Key(): {of: pending, state: agentapi.PolicyPending}, changed.Key(): {of: named("d"), state: agentapi.PolicyActive},
 	}
-	all := []*cluster.NetworkPolicy{inForce, closed, pending, changed, named("new")}
+	all := []*cluster.NetworkPolicy{active, closed, pending, changed, named("new")}
 	s := agentapi.PolicyStatus{Enforced: true, Policies: len(all)}
 	if s.Closed, s.Pending = states.count(all); s.Closed != 1 || s.Pending != 3 {
 		t.Errorf("%d are closed and %d pending", s.Closed, s.Pending)
@@ -32,7 +32,7 @@ func TestPendingPoliciesAreNotInForce(t *testing.T) {
 			got[labels[0]] = v
 		}
 	})
-	if diff := cmp.Diff(map[string]int{"in_force": 1, "closed": 1, "pending": 3}, got); diff != "" {
+	if diff := cmp.Diff(map[string]int{"active": 1, "closed": 1, "pending": 3}, got); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 }
@@ -48,15 +48,15 @@ func TestPolicyMetrics(t *testing.T) {
 		})
 		return got
 	}
-	s := agentapi.PolicyStatus{Enforced: true, Pods: 7, ClosedPods: 2, Sets: 3, Identities: 4, Blocks: 5, ExpiredSessions: 6}
+	s := agentapi.PolicyStatus{Enforced: true, Pods: 7, ClosedPods: 2, Sets: 3, Identities: 4, Blocks: 5, ExpiredConntrack: 6}
 	want := map[string]int{
-		"beeline_policy_pods in_force": 5, "beeline_policy_pods closed": 2, "beeline_policy_synced": 0, "beeline_policies in_force": 0, "beeline_policies closed": 0,
+		"beeline_policy_pods active": 5, "beeline_policy_pods closed": 2, "beeline_policy_synced": 0, "beeline_policies active": 0, "beeline_policies closed": 0,
 		"beeline_policies pending": 0, "beeline_policy_sets": 3, "beeline_policy_identities": 4, "beeline_policy_blocks": 5,
 	}
 	if diff := cmp.Diff(want, collected(s)); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
-	s.Known = true
+	s.Synced = true
 	if known := collected(s)["beeline_policy_synced"]; known != 1 {
 		t.Errorf("policies are known, and the metric is %d", known)
 	}
@@ -73,7 +73,7 @@ func TestPolicyStatusCountsTables(t *testing.T) {
 	p.Update(s)
 	p.UpdatePods([]policy.LocalPod{webLocal})
 	mustPass(t, p)
-	if !table.Knows(webLocal.Addresses) {
+	if !table.HasAny(webLocal.Addresses) {
 		t.Fatal("the tables do not know the pod")
 	}
 	got := p.Status()

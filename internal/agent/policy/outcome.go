@@ -47,7 +47,7 @@ func (p *Policies) conclude(now outcome) {
 	closed, now.open = now.incompletePods()
 	now.problems = slices.Concat(now.compileProblems, now.unfinished(), closed, now.open)
 	if failure := now.failure; failure != nil && (before.failure == nil || before.failure.Error() != failure.Error()) {
-		p.log.Error("NetworkPolicies cannot be written", "error", failure)
+		p.log.Error("writing NetworkPolicies failed", "error", failure)
 	}
 	problem.LogNew(p.log, policySentences(before.problems), policySentences(now.problems))
 	now.filled = before.filled || now.failure == nil || ofSets(now.failure)
@@ -84,7 +84,7 @@ func (o outcome) all() (all []string) {
 		all = append(all, strings.Split(o.failure.Error(), "\n")...)
 	}
 	for _, problem := range o.problems {
-		if policyOf(o.snapshot, problem.Policy).Wrong == "" {
+		if policyOf(o.snapshot, problem.Policy).Invalid == "" {
 			all = append(all, problem.Text)
 		}
 	}

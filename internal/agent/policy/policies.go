@@ -30,8 +30,8 @@ type Table interface {
 	// Close isolates pods by their addresses until Release, whatever the tables hold meanwhile.
 	Close([]netip.Addr) error
 	Release([]netip.Addr) error
-	// Knows reports whether the tables have entries of one of these addresses.
-	Knows([]netip.Addr) bool
+	// HasAny reports whether the tables have entries of one of these addresses.
+	HasAny([]netip.Addr) bool
 }
 
 // policyRetry is how often failed writes are retried, and policyRetryFull what did not fit: usually another pass

@@ -65,7 +65,7 @@ func (f *fakePolicies) Release(addresses []netip.Addr) error {
 	return nil
 }
 
-func (f *fakePolicies) Knows(addresses []netip.Addr) bool {
+func (f *fakePolicies) HasAny(addresses []netip.Addr) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.ContainsFunc(addresses, func(a netip.Addr) bool {
@@ -197,9 +197,9 @@ func TestIsolates(t *testing.T) {
 	}
 }
 
-// A pod stays isolated while tables are written that do not include it, and is released with those that do. An
+// A pod stays isolated while tables are written that do not include it, and is released with tables that do. An
 // address that moves to another pod meanwhile belongs to the new one, and stays isolated.
-func TestPodIsClosedUntilAPassKnowsIt(t *testing.T) {
+func TestPodIsIsolatedUntilTablesHaveIt(t *testing.T) {
 	table, p := newFakePolicies()
 	p.Update(policySnapshot("shop"))
 	var number uint64
@@ -269,7 +269,7 @@ func TestPoliciesAreTriedAgain(t *testing.T) {
 		time.Sleep(policyRetry)
 		synctest.Wait()
 		expectSets(t, "written", table, webSets)
-		if o := p.current(); !o.filled || len(o.all()) > 0 || o.states[cluster.Key{Namespace: "shop", Name: "p"}].state != agentapi.PolicyInForce {
+		if o := p.current(); !o.filled || len(o.all()) > 0 || o.states[cluster.Key{Namespace: "shop", Name: "p"}].state != agentapi.PolicyActive {
 			t.Errorf("outcome %+v", o)
 		}
 		syncs = table.syncs
@@ -331,7 +331,7 @@ func TestPolicyThatDoesNotFit(t *testing.T) {
 	if len(o.all()) != 1 || !o.filled {
 		t.Errorf("problems for people %q, filled %t", o.all(), o.filled)
 	}
-	for namespace, want := range map[string]string{"shop": agentapi.PolicyClosed, "other": agentapi.PolicyInForce} {
+	for namespace, want := range map[string]string{"shop": agentapi.PolicyClosed, "other": agentapi.PolicyActive} {
 		if got := o.states[cluster.Key{Namespace: namespace, Name: "p"}].state; got != want {
 			t.Errorf("policy of %s is %q, want %q", namespace, got, want)
 		}
@@ -371,9 +371,9 @@ func TestPolicyStates(t *testing.T) {
 	s := policySnapshot("a", "b")
 	states := states{}.after(outcome{snapshot: s}, begin)
 	changed := *s
-	changed.NetworkPolicies = []*cluster.NetworkPolicy{s.NetworkPolicies[0], {Namespace: "b", Name: "p", Wrong: "nonsense"}}
+	changed.NetworkPolicies = []*cluster.NetworkPolicy{s.NetworkPolicies[0], {Namespace: "b", Name: "p", Invalid: "nonsense"}}
 	states = states.after(outcome{snapshot: &changed}, begin.Add(time.Hour))
-	if a := states[cluster.Key{Namespace: "a", Name: "p"}]; a.state != agentapi.PolicyInForce || !a.since.Equal(begin) {
+	if a := states[cluster.Key{Namespace: "a", Name: "p"}]; a.state != agentapi.PolicyActive || !a.since.Equal(begin) {
 		t.Errorf("policy a is %+v", a)
 	}
 	if b := states[cluster.Key{Namespace: "b", Name: "p"}]; b.state != agentapi.PolicyClosed || b.reason != "nonsense" || !b.since.Equal(begin.Add(time.Hour)) {

@@ -75,7 +75,7 @@ func (p *Policies) newest() (*cluster.Snapshot, policy.Local) {
 func (p *Policies) Status() agentapi.PolicyStatus {
 	s := agentapi.PolicyStatus{Enforced: true}
 	o := p.current()
-	s.Known = o.filled
+	s.Synced = o.filled
 	if snapshot, _ := p.newest(); snapshot != nil {
 		s.Policies = len(snapshot.NetworkPolicies)
 		s.Closed, s.Pending = o.states.count(snapshot.NetworkPolicies)
@@ -129,7 +129,7 @@ func (p *Policies) Warnings(reported bool) (ofPolicies []Warning, others []strin
 			continue
 		}
 		of[problem.Text] = true
-		if len(problem.Pods) == 0 || reported && policyOf(o.snapshot, problem.Policy).Wrong != "" {
+		if len(problem.Pods) == 0 || reported && policyOf(o.snapshot, problem.Policy).Invalid != "" {
 			continue
 		}
 		ofPolicies = append(ofPolicies, Warning{problem, i >= len(o.problems)-len(o.open)}) // those are the last ones

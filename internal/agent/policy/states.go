@@ -39,10 +39,10 @@ func (before states) after(o outcome, now time.Time) states {
 	}
 	states := make(states, len(o.snapshot.NetworkPolicies))
 	for _, p := range o.snapshot.NetworkPolicies {
-		s := state{of: p, state: agentapi.PolicyInForce, since: now}
+		s := state{of: p, state: agentapi.PolicyActive, since: now}
 		switch problem := problems[p.Key()]; {
-		case p.Wrong != "":
-			s.state, s.reason = agentapi.PolicyClosed, p.Wrong
+		case p.Invalid != "":
+			s.state, s.reason = agentapi.PolicyClosed, p.Invalid
 		case open[p.Key()]:
 			s.state, s.reason = agentapi.PolicyPending, problem
 		case problem != "":

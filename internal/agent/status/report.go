@@ -28,7 +28,7 @@ const (
 	reasonPodProblem   = "BeelinePodProblem"
 	reasonObject       = "BeelineObjectProblem"
 	reasonPolicyClosed = "BeelinePolicyClosed"
-	reasonPolicyOpen   = "BeelinePolicyNotInForce"
+	reasonPolicyOpen   = "BeelinePolicyNotEnforced"
 )
 
 // Reporter reports to the cluster. Only an API server accepts reports.

@@ -66,7 +66,7 @@ func (e *echo) Drops(context.Context) ([]agentapi.Drop, error) {
 	return []agentapi.Drop{{Packets: 7}}, e.note("drops")
 }
 func (e *echo) Flows(_ context.Context, which agentapi.FlowFilter) (*agentapi.FlowList, error) {
-	return &agentapi.FlowList{Kept: 3}, e.note(which)
+	return &agentapi.FlowList{Buffered: 3}, e.note(which)
 }
 func (e *echo) FollowFlows(_ context.Context, which agentapi.FlowFilter, each func(agentapi.FlowLine) error) error {
 	if err := e.note(which); err != nil {
@@ -100,7 +100,7 @@ func start(t *testing.T, s agentapi.Service) (*agentapi.Client, string) {
 
 var pod = agentapi.Attachment{ContainerID: "c1", IfName: "eth0"}
 
-func TestEveryMethodArrivesAndAnswers(t *testing.T) {
+func TestEveryMethodIsServed(t *testing.T) {
 	service := &echo{}
 	client, _ := start(t, service)
 	ctx := context.Background()
@@ -127,7 +127,7 @@ func TestEveryMethodArrivesAndAnswers(t *testing.T) {
 		{"Policies", func() (any, error) { return client.Policies(ctx, agentapi.PolicyFilter{Name: "web"}) }, agentapi.PolicyFilter{Name: "web"}, []agentapi.NetworkPolicy{{Name: "web"}}},
 		{"ExplainPolicy", func() (any, error) { return client.ExplainPolicy(ctx, agentapi.PolicyQuestion{From: "node"}) }, agentapi.PolicyQuestion{From: "node"}, &agentapi.PolicyAnswer{Allowed: true}},
 		{"Drops", func() (any, error) { return client.Drops(ctx) }, "drops", []agentapi.Drop{{Packets: 7}}},
-		{"Flows", func() (any, error) { return client.Flows(ctx, agentapi.FlowFilter{Pod: "a/b"}) }, agentapi.FlowFilter{Pod: "a/b"}, &agentapi.FlowList{Kept: 3}},
+		{"Flows", func() (any, error) { return client.Flows(ctx, agentapi.FlowFilter{Pod: "a/b"}) }, agentapi.FlowFilter{Pod: "a/b"}, &agentapi.FlowList{Buffered: 3}},
 		{"Ready", func() (any, error) { return nil, client.Ready(ctx) }, "ready", nil},
 	}
 	for _, test := range tests {
@@ -158,7 +158,7 @@ func TestEveryMethodArrivesAndAnswers(t *testing.T) {
 	}
 }
 
-func TestHandlerRefuses(t *testing.T) {
+func TestHandlerRejects(t *testing.T) {
 	tests := []struct {
 		name, method, path, body string
 		status                   int
@@ -233,7 +233,7 @@ func TestClientWithoutAgent(t *testing.T) {
 	}
 }
 
-func TestClientAgainstBrokenAnswers(t *testing.T) {
+func TestClientAgainstBrokenResponses(t *testing.T) {
 	tests := []struct {
 		name, answer string
 		noAgent      bool

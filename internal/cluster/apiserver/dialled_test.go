@@ -10,7 +10,7 @@ import (
 )
 
 // The addresses of the API server are known before the first request, so that they are reserved for it.
-func TestAddressesAreKnownBeforeTheFirstRequest(t *testing.T) {
+func TestAddressesAreResolvedBeforeTheFirstRequest(t *testing.T) {
 	for host, want := range map[string]string{
 		"https://192.0.2.1:6443": "[192.0.2.1:6443]", "https://192.0.2.1": "[192.0.2.1:443]", "http://[2001:db8::1]:8080": "[[2001:db8::1]:8080]",
 		"192.0.2.1:6443": "[192.0.2.1:6443]", "https://api.example:6443": "[]",

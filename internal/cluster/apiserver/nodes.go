@@ -95,11 +95,11 @@ func (n *nodes) resolve() (list []cluster.Node, incomplete bool) {
 	return n.list, n.incomplete
 }
 
-func (n *nodes) problems() []wrongObject {
+func (n *nodes) problems() []invalidObject {
 	n.resolve()
-	var all []wrongObject
+	var all []invalidObject
 	for _, p := range n.wrong {
-		all = append(all, wrongObject{key: cluster.Key{Name: p.Node}, uid: p.Node, text: p.Text, stays: p.Wrong})
+		all = append(all, invalidObject{key: cluster.Key{Name: p.Node}, uid: p.Node, text: p.Text, stays: p.Invalid})
 	}
 	return all
 }

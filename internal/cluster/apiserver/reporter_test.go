@@ -101,7 +101,7 @@ func TestConditionIsWrittenAfterAnOutage(t *testing.T) {
 }
 
 // A change that the watch delivers after a patch was sent is not overwritten by the response, which may be older.
-func TestAnswerToPatchGivesWayToWatch(t *testing.T) {
+func TestWatchOverridesPatchResponse(t *testing.T) {
 	for _, delivered := range []bool{false, true} {
 		s := newSource(&connection{}, "n1", slog.New(slog.DiscardHandler))
 		before, watched, answer := &ownNode{}, &ownNode{condition: Condition{Status: "True"}}, &ownNode{condition: Condition{Status: "False"}}
@@ -117,7 +117,7 @@ func TestAnswerToPatchGivesWayToWatch(t *testing.T) {
 }
 
 // A condition that the server rejected is no problem once it is no longer wanted.
-func TestRefusedConditionIsForgotten(t *testing.T) {
+func TestRejectedConditionIsDropped(t *testing.T) {
 	server := newFakeServer(t)
 	server.put(n1)
 	reporter, r := report(t, server)

@@ -16,7 +16,7 @@ type section interface {
 	// replace stores the whole list and removes all others. The first call always counts as a change.
 	replace(items []*item) bool
 	// problems are what is wrong with objects.
-	problems() []wrongObject
+	problems() []invalidObject
 }
 
 // item is one object after cluster.Reduce.
@@ -32,8 +32,8 @@ type item struct {
 	uid string
 }
 
-// wrongObject is what is wrong with one object.
-type wrongObject struct {
+// invalidObject is an object with the reason why it is invalid.
+type invalidObject struct {
 	key  cluster.Key
 	uid  string
 	text string
@@ -47,13 +47,13 @@ type table[T cluster.Object] struct {
 	known cluster.List[T]
 	// pending are changes since known was made; the zero T means deleted.
 	pending map[cluster.Key]T
-	wrong   map[cluster.Key]wrongObject
+	wrong   map[cluster.Key]invalidObject
 	// flat is known as a slice; nil until slice is called again.
 	flat []T
 }
 
 func newTable[T cluster.Object]() *table[T] {
-	return &table[T]{pending: map[cluster.Key]T{}, wrong: map[cluster.Key]wrongObject{}}
+	return &table[T]{pending: map[cluster.Key]T{}, wrong: map[cluster.Key]invalidObject{}}
 }
 
 func (t *table[T]) set(item *item) bool {
@@ -63,7 +63,7 @@ func (t *table[T]) set(item *item) bool {
 		delete(t.wrong, item.key)
 	} else {
 		now = item.err.Error()
-		t.wrong[item.key] = wrongObject{key: item.key, uid: item.uid, text: now, stays: true}
+		t.wrong[item.key] = invalidObject{key: item.key, uid: item.uid, text: now, stays: true}
 	}
 	isNew := before != now
 	if item.err != nil && item.reduced == nil {
@@ -140,8 +140,8 @@ func (t *table[T]) slice() []T {
 	return t.flat
 }
 
-func (t *table[T]) problems() []wrongObject {
-	var all []wrongObject
+func (t *table[T]) problems() []invalidObject {
+	var all []invalidObject
 	for _, key := range slices.SortedFunc(maps.Keys(t.wrong), cluster.Key.Compare) {
 		all = append(all, t.wrong[key])
 	}

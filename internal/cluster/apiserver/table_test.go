@@ -111,7 +111,7 @@ func TestTableOfObjectsThatAreWrongInPart(t *testing.T) {
 	table := newTable[*cluster.NetworkPolicy]()
 	key := cluster.Key{Namespace: "a", Name: "p"}
 	item := func(wrong string) *item {
-		i := &item{key: key, reduced: &cluster.NetworkPolicy{Namespace: "a", Name: "p", Wrong: wrong}}
+		i := &item{key: key, reduced: &cluster.NetworkPolicy{Namespace: "a", Name: "p", Invalid: wrong}}
 		if wrong != "" {
 			i.err = errors.New(wrong)
 		}
@@ -125,7 +125,7 @@ func TestTableOfObjectsThatAreWrongInPart(t *testing.T) {
 		if changed := table.set(item(c.wrong)); changed != c.changed {
 			t.Errorf("step %d: changed %t", n, changed)
 		}
-		if all := table.slice(); len(all) != 1 || all[0].Wrong != c.wrong || len(table.problems()) != c.problems {
+		if all := table.slice(); len(all) != 1 || all[0].Invalid != c.wrong || len(table.problems()) != c.problems {
 			t.Errorf("step %d: got %+v, problems %v", n, all, table.problems())
 		}
 	}

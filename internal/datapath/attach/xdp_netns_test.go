@@ -38,13 +38,13 @@ func runs(n *netlab.Node, tb testing.TB, program string) uint64 {
 // echoes sends TCP and UDP of an external client to a NodePort.
 func echoes(n *netlab.Network, tb testing.TB, family int, connections int) {
 	tb.Helper()
-	frontend := netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort)
+	frontend := netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort)
 	for i := range connections {
-		c := n.World.DialPort(tb, "tcp", frontend)
+		c := n.External.DialPort(tb, "tcp", frontend)
 		if err := netlab.EchoTCP(c, 1<<18); err != nil {
 			tb.Errorf("IPv%d TCP connection %d: %v", family, i, err)
 		}
-		d := n.World.DialPort(tb, "udp", frontend)
+		d := n.External.DialPort(tb, "udp", frontend)
 		for _, size := range []int{1, 17, 1400, 1400, 3} {
 			if err := netlab.EchoUDP(d, size); err != nil {
 				tb.Errorf("IPv%d UDP connection %d, datagram of %d bytes: %v", family, i, size, err)
@@ -88,7 +88,7 @@ func TestAccelerateAgain(t *testing.T) {
 	n.A.ServeNodePort(t, false, n.B1)
 	n.Accelerate(t, n.A)
 	n.B1.ServeTCP(t, n.B1.V4)
-	c := n.World.DialPort(t, "tcp", netip.AddrPortFrom(n.A.V4, fixtures.WorldPort))
+	c := n.External.DialPort(t, "tcp", netip.AddrPortFrom(n.A.V4, fixtures.ServicePort))
 	before := xdpLink(n.A, t)
 	for range 3 {
 		old := n.A.D

@@ -246,8 +246,8 @@ type FlowEvent struct {
 type FlowKind uint32
 
 const (
-	FlowKindFLOW_OPENED   FlowKind = 0
-	FlowKindFLOW_ANSWERED FlowKind = 1
+	FlowKindFLOW_NEW      FlowKind = 0
+	FlowKindFLOW_REPLIED  FlowKind = 1
 	FlowKindFLOW_CLOSED   FlowKind = 2
 	FlowKindFLOW_DROPPED  FlowKind = 3
 	FlowKindFLOW_REVOKED  FlowKind = 4

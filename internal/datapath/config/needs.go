@@ -4,7 +4,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// Programs are those that the datapath may attach with this configuration. The agent loads no others, since the
+// Programs are the programs that the datapath may attach with this configuration. The agent loads no others, since the
 // verifier takes time for each.
 func (c Datapath) Programs() []string {
 	all := []string{bpf.ProgFromPod, bpf.ProgFromTunnel, bpf.ProgToTunnel}
@@ -26,7 +26,7 @@ func (c Datapath) Programs() []string {
 	return all
 }
 
-// AgentPrograms are those that the agent runs; no packet meets them.
+// AgentPrograms are the programs that the agent runs; no packet meets them.
 func (c Datapath) AgentPrograms() []string {
 	var all []string
 	if c.Tracks() {

@@ -20,9 +20,9 @@ func TestNewEntriesMove(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsUDP}))
 	harness.EachFamily(t, func(t *testing.T, family int) {
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		server := harness.End{Member: fixtures.PodA, Port: 53}.At(family)
-		clients := harness.OnePlace(t, server, fixtures.ProtoUDP, 3)
+		clients := harness.SameSlot(t, server, fixtures.ProtoUDP, 3)
 		query := func(c netip.AddrPort) harness.Run {
 			return harness.WireBrings(harness.Datagram(fixtures.FromWire(), c, server))
 		}
@@ -67,16 +67,16 @@ func TestNewEntriesEnd(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	harness.EachFamily(t, func(t *testing.T, family int) {
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		server := harness.End{Member: fixtures.PodA, Port: 80}.At(family)
-		clients := harness.OnePlace(t, server, fixtures.ProtoTCP, 2)
+		clients := harness.SameSlot(t, server, fixtures.ProtoTCP, 2)
 		for _, c := range clients {
 			p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), c, server, fixtures.TcpSYN)))
 			p.Allows(t, "SYN ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, c, fixtures.TcpSYN|fixtures.TcpACK)))
 			p.Allows(t, "FIN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), c, server, fixtures.TcpFIN|fixtures.TcpACK)))
 			p.Allows(t, "FIN back", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, c, fixtures.TcpFIN|fixtures.TcpACK)))
 		}
-		if all := p.Entries(t); len(all) != 1 || all[0].Source != clients[1] || all[0].State != conntrack.Closed {
+		if all := p.Entries(t); len(all) != 1 || all[0].Source != clients[1] || all[0].State != conntrack.StateClosed {
 			t.Errorf("entries %+v, expected a closed one of %s", all, clients[1])
 		}
 	})
@@ -89,7 +89,7 @@ func TestNewEntriesAgain(t *testing.T) {
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		for i, ended := range []bool{true, false} {
-			p.Forget(t)
+			p.ClearVerdicts(t)
 			client, server := harness.End{Member: fixtures.PodB, Port: 40000 + uint16(i)}.At(family), harness.End{Member: fixtures.PodA, Port: 80}.At(family) // in different slots
 			syn := harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN))
 			p.Allows(t, "SYN", syn)
@@ -101,7 +101,7 @@ func TestNewEntriesAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.Allows(t, "SYN", syn)
-			if all := p.Entries(t); len(all) != 1 || all[0].Packets != [2]uint64{1, 0} || all[0].State != conntrack.Opening {
+			if all := p.Entries(t); len(all) != 1 || all[0].Packets != [2]uint64{1, 0} || all[0].State != conntrack.StateNew {
 				t.Errorf("after a closed connection (%t): entries %+v", ended, all)
 			}
 		}
@@ -113,9 +113,9 @@ func TestNewEntriesWait(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	harness.EachFamily(t, func(t *testing.T, family int) {
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		server := harness.End{Member: fixtures.PodA, Port: 80}.At(family)
-		clients := harness.OnePlace(t, server, fixtures.ProtoTCP, 2)
+		clients := harness.SameSlot(t, server, fixtures.ProtoTCP, 2)
 		syn := func(c netip.AddrPort) harness.Run {
 			return harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), c, server, fixtures.TcpSYN))
 		}
@@ -142,7 +142,7 @@ func TestNewEntriesWait(t *testing.T) {
 
 // A TCP segment without SYN or data is evaluated and creates no entry: its connection may be closed, with its entry
 // expired.
-func TestBareSegmentsBeginNoSession(t *testing.T) {
+func TestBareSegmentsCreateNoEntry(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		for _, c := range []struct {
@@ -161,7 +161,7 @@ func TestBareSegmentsBeginNoSession(t *testing.T) {
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
-				p.Forget(t)
+				p.ClearVerdicts(t)
 				client, server := harness.End{Member: fixtures.PodB, Port: 40000}.At(family), harness.End{Member: fixtures.PodA, Port: 80}.At(family)
 				in := harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, c.flags).Payload(c.data))
 				if c.flags&fixtures.TcpSYN != 0 {
@@ -188,7 +188,7 @@ func TestBareSegmentsBeginNoSession(t *testing.T) {
 }
 
 // Each packet finds its entry while `ct_new` is flushed concurrently.
-func TestSettleUnderTraffic(t *testing.T) {
+func TestFlushUnderTraffic(t *testing.T) {
 	const clients = 2000
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsUDP}))

@@ -70,7 +70,7 @@ func converse(p *harness.Policy, t *testing.T, c conversation) {
 
 // Neither connections of another pod nor connections to a pod evict the entries of what the pod has requested, new or
 // assured: replies still pass. A pod that exceeds its share loses its own entries, the oldest first.
-func TestSessionsOfOtherPods(t *testing.T) {
+func TestEntriesOfOtherPods(t *testing.T) {
 	p := harness.NewPolicy(t, smallTable)
 	isolate(p, t)
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -91,7 +91,7 @@ func TestSessionsOfOtherPods(t *testing.T) {
 			}},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				p.Forget(t)
+				p.ClearVerdicts(t)
 				assured, recent := ask(harness.PodSends, fixtures.PodA, 40000), ask(harness.PodSends, fixtures.PodA, 40001)
 				own := ask(harness.Pod2Sends, fixtures.PodA2, 40002)
 				converse(p, t, assured)
@@ -113,13 +113,13 @@ func TestSessionsOfOtherPods(t *testing.T) {
 }
 
 // Inbound connections are charged to the receiving pod, separately from the connections that it initiates.
-func TestSessionsFromOutside(t *testing.T) {
+func TestEntriesOfExternalClients(t *testing.T) {
 	p := harness.NewPolicy(t, smallTable)
 	p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{
-		{Set: harness.Rules, Identity: harness.IdWorld}: harness.PortsUDP, {Set: harness.RulesOf2, Identity: harness.IdB}: harness.PortsEvery,
+		{Set: harness.Rules, Identity: harness.IdExternal}: harness.PortsUDP, {Set: harness.RulesOf2, Identity: harness.IdB}: harness.PortsEvery,
 	})
 	harness.EachFamily(t, func(t *testing.T, family int) {
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		from, dns := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodB, Port: 53}.At(family)
 		own := conversation{harness.PodSends(harness.Datagram(fixtures.FromPod(), from, dns)), harness.WireBrings(harness.Datagram(fixtures.FromWire(), dns, from))}
 		client, served := harness.End{Member: fixtures.External, Port: 50000}.At(family), harness.End{Member: fixtures.PodA, Port: 53}.At(family)
@@ -135,10 +135,10 @@ func TestSessionsFromOutside(t *testing.T) {
 }
 
 // A client with many assured connections to a pod evicts those of other clients in an eighth of the ring only.
-func TestSessionsOfOtherClients(t *testing.T) {
+func TestEntriesOfOtherClients(t *testing.T) {
 	p := harness.NewPolicy(t, smallTable)
 	p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{
-		{Set: harness.Rules, Identity: harness.IdWorld}: harness.PortsUDP, {Set: harness.Rules, Identity: harness.IdB}: harness.PortsUDP,
+		{Set: harness.Rules, Identity: harness.IdExternal}: harness.PortsUDP, {Set: harness.Rules, Identity: harness.IdB}: harness.PortsUDP,
 	})
 	served := harness.End{Member: fixtures.PodA, Port: 53}.At(4)
 	ask := func(client netip.AddrPort) conversation {
@@ -186,7 +186,7 @@ func droppedReplies(p *harness.Policy, tb testing.TB, all []conversation) (lost 
 }
 
 // A pod with more assured connections than its share loses expired entries first, then the longest idle of a few.
-func TestSessionsThatLast(t *testing.T) {
+func TestLastingEntries(t *testing.T) {
 	p := harness.NewPolicy(t, smallTable)
 	isolate(p, t)
 	dns := harness.End{Member: fixtures.PodB, Port: 53}.At(4)
@@ -241,7 +241,7 @@ func TestForgetPod(t *testing.T) {
 func testForgetPod(t *testing.T, p *harness.Policy) {
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		for _, flushed := range []bool{false, true} {
-			p.Forget(t)
+			p.ClearVerdicts(t)
 			dns := harness.End{Member: fixtures.PodB, Port: 53}.At(family)
 			gone, other := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodA2, Port: 40000}.At(family)
 			p.Allows(t, "request", harness.PodSends(harness.Datagram(fixtures.FromPod(), gone, dns)))
@@ -275,7 +275,7 @@ func testForgetPod(t *testing.T, p *harness.Policy) {
 }
 
 // More pods have smaller shares, and a pod loses the entries beyond its share.
-func TestSessionsAreShared(t *testing.T) {
+func TestEntriesAreShared(t *testing.T) {
 	p := harness.NewPolicy(t, smallTable)
 	isolate(p, t)
 	dns := harness.End{Member: fixtures.PodB, Port: 53}.At(4)

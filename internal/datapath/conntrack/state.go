@@ -12,11 +12,11 @@ type State string
 
 // The states. Only TCP and SCTP can be closing or closed.
 const (
-	Opening     State = "opening"
-	Established State = "established"
-	// Closing has seen FIN or RST, or the equivalent of SCTP, in one direction, Closed in both.
-	Closing State = "closing"
-	Closed  State = "closed"
+	StateNew         State = "new"
+	StateEstablished State = "established"
+	// StateClosing has seen FIN or RST, or the equivalent of SCTP, in one direction, StateClosed in both.
+	StateClosing State = "closing"
+	StateClosed  State = "closed"
 )
 
 // HasEnd reports whether packets of a protocol show the end of a connection.
@@ -28,11 +28,11 @@ func HasEnd(protocol uint8) bool {
 func Timeout(protocol uint8, state State) time.Duration {
 	seconds := bpf.TimeoutTIMEOUT_UDP
 	switch {
-	case state == Closed:
+	case state == StateClosed:
 		seconds = bpf.TimeoutTIMEOUT_TCP_CLOSED
-	case state == Opening:
+	case state == StateNew:
 		seconds = bpf.TimeoutTIMEOUT_UNREPLIED
-	case state == Closing:
+	case state == StateClosing:
 		seconds = bpf.TimeoutTIMEOUT_TCP_CLOSING
 	case HasEnd(protocol):
 		seconds = bpf.TimeoutTIMEOUT_TCP

@@ -150,7 +150,7 @@ type Count struct {
 	Entries  int
 }
 
-// Counts returns the entries that the last Expire found, including those that it removed. It reads no table.
+// Counts returns the entries that the last Expire found, including removed ones. It reads no table.
 func (s *Table) Counts() []Count {
 	s.countsMu.Lock()
 	defer s.countsMu.Unlock()
@@ -193,15 +193,15 @@ func stateOf(v *bpf.CtEntry, protocol uint8) State {
 		fin, reply := hasFlag(v, bpf.CtFlagCT_FIN), hasFlag(v, bpf.CtFlagCT_REPLY_FIN)
 		switch {
 		case hasFlag(v, bpf.CtFlagCT_RESET) || fin && reply:
-			return Closed
+			return StateClosed
 		case fin || reply:
-			return Closing
+			return StateClosing
 		}
 	}
 	if !hasFlag(v, bpf.CtFlagCT_REPLIED) {
-		return Opening
+		return StateNew
 	}
-	return Established
+	return StateEstablished
 }
 
 func entryFrom(k bpf.Tuple, v bpf.CtEntry) Entry {

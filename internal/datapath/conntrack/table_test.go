@@ -42,7 +42,7 @@ func openTable(tb testing.TB) *tables {
 
 // An entry expires when it has been idle for the timeout of its state, not a second earlier, and is passed to the
 // callback.
-func TestSessionsExpire(t *testing.T) {
+func TestEntriesExpire(t *testing.T) {
 	const tcp, udp, sctp = uint8(cluster.TCP), uint8(cluster.UDP), uint8(cluster.SCTP)
 	for _, c := range []struct {
 		name     string
@@ -51,19 +51,19 @@ func TestSessionsExpire(t *testing.T) {
 		timeout  time.Duration
 		state    State
 	}{
-		{"TCP established", tcp, isReplied, 6 * time.Hour, Established},
-		{"TCP without a reply", tcp, 0, time.Minute, Opening},
-		{"TCP, who opened it has sent FIN", tcp, isReplied | hasFIN, 4 * time.Minute, Closing},
-		{"TCP, the other end has sent FIN", tcp, isReplied | hasOtherFIN, 4 * time.Minute, Closing},
-		{"TCP, both ends have sent FIN", tcp, isReplied | hasFIN | hasOtherFIN, 10 * time.Second, Closed},
-		{"TCP refused", tcp, isReplied | hasReset, 10 * time.Second, Closed},
-		{"TCP given up", tcp, hasReset, 10 * time.Second, Closed},
-		{"UDP", udp, isReplied, 2 * time.Minute, Established},
-		{"UDP has no FIN", udp, isReplied | hasFIN | hasReset, 2 * time.Minute, Established},
-		{"UDP without a reply", udp, 0, time.Minute, Opening},
-		{"SCTP", sctp, isReplied, 2 * time.Minute, Established},
-		{"ICMP echo", uint8(cluster.ICMP), isReplied, time.Minute, Established},
-		{"ICMPv6 echo", uint8(cluster.ICMPv6), isReplied | isTurned, time.Minute, Established},
+		{"TCP established", tcp, isReplied, 6 * time.Hour, StateEstablished},
+		{"TCP without a reply", tcp, 0, time.Minute, StateNew},
+		{"TCP, who opened it has sent FIN", tcp, isReplied | hasFIN, 4 * time.Minute, StateClosing},
+		{"TCP, the other end has sent FIN", tcp, isReplied | hasOtherFIN, 4 * time.Minute, StateClosing},
+		{"TCP, both ends have sent FIN", tcp, isReplied | hasFIN | hasOtherFIN, 10 * time.Second, StateClosed},
+		{"TCP refused", tcp, isReplied | hasReset, 10 * time.Second, StateClosed},
+		{"TCP given up", tcp, hasReset, 10 * time.Second, StateClosed},
+		{"UDP", udp, isReplied, 2 * time.Minute, StateEstablished},
+		{"UDP has no FIN", udp, isReplied | hasFIN | hasReset, 2 * time.Minute, StateEstablished},
+		{"UDP without a reply", udp, 0, time.Minute, StateNew},
+		{"SCTP", sctp, isReplied, 2 * time.Minute, StateEstablished},
+		{"ICMP echo", uint8(cluster.ICMP), isReplied, time.Minute, StateEstablished},
+		{"ICMPv6 echo", uint8(cluster.ICMPv6), isReplied | isTurned, time.Minute, StateEstablished},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := openTable(t)
@@ -116,7 +116,7 @@ func TestSessionsExpire(t *testing.T) {
 }
 
 // The callbacks are optional, and an entry that has a packet meanwhile is retained.
-func TestSessionsSeenMeanwhile(t *testing.T) {
+func TestEntriesUsedMeanwhile(t *testing.T) {
 	d := openTable(t)
 	for port := range uint16(100) {
 		key := bpf.Tuple{Source: bpf.AddressOf(fixtures.PodA.V4), Destination: bpf.AddressOf(fixtures.PodB.V4), DestinationPort: bpf.NetworkOrder(port), Protocol: fixtures.ProtoUDP}

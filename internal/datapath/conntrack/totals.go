@@ -130,7 +130,7 @@ func keyOf(e *flow.Event) bpf.Tuple {
 // endOf returns the entry whose end an event reports. It returns nil if the event reports no end, if the entry is
 // gone, or if another connection has the same ends.
 func (s *Table) endOf(e *flow.Event) (*bpf.CtEntry, error) {
-	if e.Kind != flow.Closed && e.Kind != flow.Revoked {
+	if e.Kind != flow.KindClosed && e.Kind != flow.KindRevoked {
 		return nil, nil
 	}
 	key := keyOf(e)

@@ -36,7 +36,7 @@ func holdElsewhere(p *harness.Policy, t *testing.T, slot uint32, from, to netip.
 }
 
 // Totals include what other CPUs hold of a connection, and packets after its end was reported.
-func TestFlowsTellAllThatWasCounted(t *testing.T) {
+func TestFlowsReportAllCounts(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	reader := p.Watch(t)
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -57,14 +57,14 @@ func TestFlowsTellAllThatWasCounted(t *testing.T) {
 		holdElsewhere(p, t, 2, server, client, 100)
 		holdElsewhere(p, t, 3, client, harness.End{Member: fixtures.PodA, Port: 81}.At(family), 1000) // another connection's
 
-		events := harness.Told(t, reader)
+		events := harness.ReadEvents(t, reader)
 		p.D.Conntrack.SetHeldAt(time.Time{})
 		if err := p.D.Conntrack.Complete(events); err != nil {
 			t.Fatal(err)
 		}
 		size := uint64(len(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpACK).Bytes()))
 		closed := events[len(events)-1] // the only one
-		if want := [2]uint64{3 + 10*cpus, 2 + 100*cpus}; closed.Kind != flow.Closed || closed.Packets != want {
+		if want := [2]uint64{3 + 10*cpus, 2 + 100*cpus}; closed.Kind != flow.KindClosed || closed.Packets != want {
 			t.Errorf("%s with %d packets, expected %d", closed.Kind, closed.Packets, want)
 		}
 		if want := [2]uint64{3*size + 10*cpus, 2*size + 100*cpus}; closed.Bytes != want {
@@ -103,7 +103,7 @@ func TestFlowsTellAllThatWasCounted(t *testing.T) {
 }
 
 // The key of an entry and its index in `ct_new` are the datapath's, whichever end is the initiator.
-func TestSessionKey(t *testing.T) {
+func TestEntryKey(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	p.Egress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery})
@@ -121,7 +121,7 @@ func TestSessionKey(t *testing.T) {
 					}
 				}
 			}
-			p.Forget(t)
+			p.ClearVerdicts(t)
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 
 // Each connection is reported when it starts, when it has a reply and when it ends, once each, in the initiator's
 // direction and with the policies that allow it.
-func TestFlowsTellOfSessions(t *testing.T) {
+func TestFlowsReportConnections(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	reader := p.Watch(t)
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -35,26 +35,26 @@ func TestFlowsTellOfSessions(t *testing.T) {
 		began := time.Now()
 		expect := func(what string, want ...flow.Event) {
 			t.Helper()
-			got := harness.Told(t, reader)
+			got := harness.ReadEvents(t, reader)
 			for i := range got {
 				// A tick of the clock is 10 ms at most, but emulated machines miss some.
-				if opened := got[i].Opened; opened.Before(began.Add(-time.Second)) || opened.After(got[i].Time) {
+				if opened := got[i].Created; opened.Before(began.Add(-time.Second)) || opened.After(got[i].Time) {
 					t.Errorf("%s: opened at %s, before %s or after %s", what, opened, began, got[i].Time)
 				}
-				got[i].Opened = time.Time{}
+				got[i].Created = time.Time{}
 			}
 			if diff := cmp.Diff(want, got, fixtures.IgnoreMeaning); diff != "" {
 				t.Errorf("%s (-expected +got):\n%s", what, diff)
 			}
 		}
 		p.Allows(t, "SYN", harness.WireBrings(syn))
-		first := event(flow.Opened, "", "", 0, 1, 0)
+		first := event(flow.KindNew, "", "", 0, 1, 0)
 		first.First = true
 		expect("SYN", first)
 		p.Allows(t, "SYN again", harness.WireBrings(syn))
 		expect("SYN again")
 		p.Allows(t, "SYN ACK", harness.PodSends(ack))
-		expect("SYN ACK", event(flow.Answered, bpf.ProgFromPod, "blpoda", fixtures.TcpSYN|fixtures.TcpACK, 2, 1))
+		expect("SYN ACK", event(flow.KindReplied, bpf.ProgFromPod, "blpoda", fixtures.TcpSYN|fixtures.TcpACK, 2, 1))
 		for range 10 {
 			p.Allows(t, "data", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpACK)))
 			p.Allows(t, "data back", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpACK)))
@@ -63,31 +63,31 @@ func TestFlowsTellOfSessions(t *testing.T) {
 		p.Allows(t, "FIN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpFIN|fixtures.TcpACK)))
 		expect("FIN")
 		p.Allows(t, "FIN back", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpFIN|fixtures.TcpACK)))
-		expect("FIN back", event(flow.Closed, bpf.ProgFromPod, "blpoda", fixtures.TcpFIN|fixtures.TcpACK, 13, 12))
+		expect("FIN back", event(flow.KindClosed, bpf.ProgFromPod, "blpoda", fixtures.TcpFIN|fixtures.TcpACK, 13, 12))
 		p.Allows(t, "the last ACK", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpACK)))
 		expect("the last ACK")
-		p.Forget(t)
+		p.ClearVerdicts(t)
 	})
 }
 
 // A connection that is no longer allowed is reported as revoked once, then as drops, with the identities of both
 // ends.
-func TestFlowsTellOfRevoked(t *testing.T) {
+func TestFlowsReportRevoked(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	harness.Pinned(t, p.Harness)
 	reader := p.Watch(t)
 	client, server := harness.End{Member: fixtures.PodB, Port: 40000}.At(4), harness.End{Member: fixtures.PodA, Port: 80}.At(4)
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN)))
-	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
-	harness.Told(t, reader)
+	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdExternal: harness.PortsTCP80})
+	harness.ReadEvents(t, reader)
 	data, began := harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpACK), time.Now()
 	for range 3 {
 		p.Denies(t, "data", harness.WireBrings(data), harness.NoIngress)
 	}
-	got := harness.Told(t, reader)
+	got := harness.ReadEvents(t, reader)
 	// One drop event, plus one for each second that has passed meanwhile.
-	if len(got) < 2 || len(got) > 2+int(time.Since(began)/time.Second) || got[0].Kind != flow.Revoked || got[1].Kind != flow.Dropped {
+	if len(got) < 2 || len(got) > 2+int(time.Since(began)/time.Second) || got[0].Kind != flow.KindRevoked || got[1].Kind != flow.KindDropped {
 		t.Fatalf("events %+v, expected one revocation and one drop", got)
 	}
 	if e := got[0]; e.Source != client || e.Destination != server || e.Packets[0] == 0 {
@@ -99,7 +99,7 @@ func TestFlowsTellOfRevoked(t *testing.T) {
 }
 
 // In modes that report less, connections are evaluated but not reported.
-func TestFlowsTellOfDropsOnly(t *testing.T) {
+func TestFlowsReportDropsOnly(t *testing.T) {
 	for _, mode := range []config.FlowMode{config.FlowsDrops, config.FlowsOff} {
 		p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: mode})
 		reader := p.Watch(t)
@@ -110,14 +110,14 @@ func TestFlowsTellOfDropsOnly(t *testing.T) {
 		if mode == config.FlowsDrops {
 			want = 1
 		}
-		if got := harness.Told(t, reader); len(got) != want || want > 0 && got[0].Kind != flow.Dropped {
+		if got := harness.ReadEvents(t, reader); len(got) != want || want > 0 && got[0].Kind != flow.KindDropped {
 			t.Errorf("mode %d: events %+v, expected %d", mode, got, want)
 		}
 	}
 }
 
 // Connections of pods that no policy selects are reported in mode all.
-func TestFlowsTellOfAll(t *testing.T) {
+func TestFlowsReportAll(t *testing.T) {
 	for _, cfg := range []config.Datapath{{Policy: true}, {}} {
 		cfg.EBPFRouting, cfg.Flows = true, config.FlowsAll
 		r := harness.New(t, cfg)
@@ -126,8 +126,8 @@ func TestFlowsTellOfAll(t *testing.T) {
 		client, server := harness.End{Member: fixtures.PodB, Port: 40000}.At(4), harness.End{Member: fixtures.PodA, Port: 80}.At(4)
 		p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN)))
 		p.Allows(t, "SYN ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpSYN|fixtures.TcpACK)))
-		got := harness.Told(t, reader)
-		if len(got) != 1 || got[0].Kind != flow.Answered || !got[0].First || got[0].Source != client || got[0].Ingress != 0 {
+		got := harness.ReadEvents(t, reader)
+		if len(got) != 1 || got[0].Kind != flow.KindReplied || !got[0].First || got[0].Source != client || got[0].Ingress != 0 {
 			t.Errorf("%s: events %+v", fixtures.CfgName(cfg), got)
 		}
 	}
@@ -154,7 +154,7 @@ func TestFlowsSample(t *testing.T) {
 	}
 	events := map[netip.AddrPort]int{}
 	count := func() {
-		for _, e := range harness.Told(t, reader) {
+		for _, e := range harness.ReadEvents(t, reader) {
 			events[e.Source]++
 		}
 	}
@@ -192,7 +192,7 @@ func TestFlowsSample(t *testing.T) {
 }
 
 // Without a reader connections start and end as usual, and lost events are counted.
-func TestFlowsOfSessionsWithoutReader(t *testing.T) {
+func TestConnectionsWithoutReader(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	const connections = 10000
@@ -209,8 +209,8 @@ func TestFlowsOfSessionsWithoutReader(t *testing.T) {
 	if err != nil || got.Verdict != harness.VerdictRedirect {
 		t.Fatalf("verdict %v: %v", got.Verdict, err)
 	}
-	events := uint64(len(harness.Told(t, p.Watch(t))))
-	if lost := lost(p.Harness, t)["opened full"]; lost == 0 || events+lost != connections {
+	events := uint64(len(harness.ReadEvents(t, p.Watch(t))))
+	if lost := lost(p.Harness, t)["new full"]; lost == 0 || events+lost != connections {
 		t.Errorf("%d events and %d lost of %d connections", events, lost, connections)
 	}
 }

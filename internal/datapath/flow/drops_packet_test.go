@@ -29,7 +29,7 @@ func lost(r *harness.Harness, t *testing.T) map[string]uint64 {
 	all := map[string]uint64{}
 	for _, l := range losses {
 		if l.Events > 0 {
-			all[l.Kind.String()+" "+l.Why] = l.Events
+			all[l.Kind.String()+" "+l.Reason] = l.Events
 		}
 	}
 	return all
@@ -57,7 +57,7 @@ func drop(r *harness.Harness, t *testing.T, packets ...fixtures.Packet) {
 }
 
 // A drop event has all fields of the packet that can be read, and the program that dropped it.
-func TestFlowsTellOfDrops(t *testing.T) {
+func TestFlowsReportDrops(t *testing.T) {
 	r := harness.New(t, config.Datapath{EBPFRouting: true, Masquerade: true, Flows: config.FlowsDrops})
 	reader := r.Watch(t)
 	device := r.Netns.Devices["blpoda"]
@@ -109,9 +109,9 @@ func TestFlowsTellOfDrops(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			before := time.Now()
 			drop(r, t, c.in)
-			c.want.Kind, c.want.Program, c.want.Device = flow.Dropped, bpf.ProgFromPod, device
+			c.want.Kind, c.want.Program, c.want.Device = flow.KindDropped, bpf.ProgFromPod, device
 			c.want.Packets[0], c.want.Bytes[0] = 1, uint64(len(c.in.Bytes()))
-			got := harness.Told(t, reader)
+			got := harness.ReadEvents(t, reader)
 			if diff := cmp.Diff([]flow.Event{c.want}, got, fixtures.IgnoreMeaning); diff != "" {
 				t.Fatalf("events (-expected +got):\n%s", diff)
 			}
@@ -126,7 +126,7 @@ func TestFlowsTellOfDrops(t *testing.T) {
 }
 
 // Drops at XDP are reported as well.
-func TestFlowsTellOfXDPDrops(t *testing.T) {
+func TestFlowsReportXDPDrops(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{Flows: config.FlowsDrops})
 	reader := r.Watch(t)
 	closed := netip.AddrPortFrom(fixtures.NodeA.V4, 30200)
@@ -134,11 +134,11 @@ func TestFlowsTellOfXDPDrops(t *testing.T) {
 	in := harness.Run{Program: bpf.ProgWireXdp, In: fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(fixtures.External.V4, closed.Addr()).Udp(45000, closed.Port()).Bytes()}
 	r.CheckOne(t, harness.Drops("", in, uint32(bpf.DropReasonDROP_SOURCE_NOT_ALLOWED)))
 	want := flow.Event{
-		Kind: flow.Dropped, Protocol: fixtures.ProtoUDP, Source: netip.AddrPortFrom(fixtures.External.V4, 45000), Destination: closed,
+		Kind: flow.KindDropped, Protocol: fixtures.ProtoUDP, Source: netip.AddrPortFrom(fixtures.External.V4, 45000), Destination: closed,
 		Packets: [2]uint64{1}, Bytes: [2]uint64{uint64(len(in.In))}, Reason: dpflow.DropReason(bpf.DropReasonDROP_SOURCE_NOT_ALLOWED).String(),
 		Program: bpf.ProgWireXdp, Device: r.Netns.Devices["eth0"],
 	}
-	if diff := cmp.Diff([]flow.Event{want}, harness.Told(t, reader), fixtures.IgnoreMeaning); diff != "" {
+	if diff := cmp.Diff([]flow.Event{want}, harness.ReadEvents(t, reader), fixtures.IgnoreMeaning); diff != "" {
 		t.Errorf("events (-expected +got):\n%s", diff)
 	}
 }
@@ -157,14 +157,14 @@ func TestFlowsCountDropsThatAreAlike(t *testing.T) {
 			t.Fatal(err)
 		}
 		drop(r, t, append(alike, other)...)
-		got = harness.Told(t, reader)
+		got = harness.ReadEvents(t, reader)
 	})
 	if len(got) != 2 || got[0].Packets[0] != 1 || got[1].Source.Port() != 3 {
 		t.Fatalf("events %+v, expected one of each drop", got)
 	}
 	age(r, t, 2*time.Second)
 	drop(r, t, alike[0])
-	got = harness.Told(t, reader)
+	got = harness.ReadEvents(t, reader)
 	if size := uint64(len(alike[0].Bytes())); len(got) != 1 || got[0].Packets[0] != 1+more || got[0].Bytes[0] != (1+more)*size {
 		t.Fatalf("events %+v, expected one of %d packets", got, 1+more)
 	}
@@ -182,14 +182,14 @@ func TestFlowsCountDropsThatAreAlike(t *testing.T) {
 }
 
 // The reader has the datapath report a counted drop a second later, once, even if no packet follows.
-func TestFlowsTellOfCountedDrops(t *testing.T) {
+func TestFlowsReportCountedDrops(t *testing.T) {
 	r := harness.New(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsDrops, FlowsRate: 1e6})
 	reader := r.Watch(t)
 	const more = 20
 	alike := slices.Repeat([]fixtures.Packet{spoofs(1)}, 1+more)
 	reported := func() []flow.Event {
 		reader.ReportDropsNow()
-		return harness.Told(t, reader)
+		return harness.ReadEvents(t, reader)
 	}
 	for cpu := range 2 {
 		harness.PinnedTo(t, r, cpu%runtime.NumCPU())
@@ -272,7 +272,7 @@ func TestFlowsRate(t *testing.T) {
 	for i := range sent {
 		drop(r, t, spoofs(uint16(i)))
 	}
-	events, lost := len(harness.Told(t, reader)), lost(r, t)["dropped limited"]
+	events, lost := len(harness.ReadEvents(t, reader)), lost(r, t)["dropped limited"]
 	most := rate*(1+int(time.Since(begin)/time.Second)+1) + 1 // a burst of a second, plus the time that has passed
 	if events < rate || events > most || uint64(events)+lost != sent {
 		t.Errorf("%d events, expected %d to %d, and %d lost of %d drops", events, rate, most, lost, sent)
@@ -282,7 +282,7 @@ func TestFlowsRate(t *testing.T) {
 	}
 	age(r, t, time.Minute)
 	drop(r, t, spoofs(sent))
-	if got := harness.Told(t, reader); len(got) != 1 {
+	if got := harness.ReadEvents(t, reader); len(got) != 1 {
 		t.Errorf("%d events after a minute, expected 1", len(got))
 	}
 }
@@ -302,11 +302,11 @@ func TestFlowsWithoutReader(t *testing.T) {
 		t.Error("nothing is lost")
 	}
 	reader := r.Watch(t)
-	if events := len(harness.Told(t, reader)); uint64(events)+lost != sent {
+	if events := len(harness.ReadEvents(t, reader)); uint64(events)+lost != sent {
 		t.Errorf("%d events and %d lost of %d", events, lost, sent)
 	}
 	drop(r, t, spoofs(sent))
-	if got := harness.Told(t, reader); len(got) != 1 || got[0].Source.Port() != sent {
+	if got := harness.ReadEvents(t, reader); len(got) != 1 || got[0].Source.Port() != sent {
 		t.Errorf("events %+v, expected that of the last drop", got)
 	}
 }
@@ -316,7 +316,7 @@ func TestFlowsOff(t *testing.T) {
 	r := harness.New(t, config.Datapath{EBPFRouting: true})
 	reader := r.Watch(t)
 	drop(r, t, spoofs(1))
-	if got, lost := harness.Told(t, reader), lost(r, t); len(got)+len(lost) > 0 {
+	if got, lost := harness.ReadEvents(t, reader), lost(r, t); len(got)+len(lost) > 0 {
 		t.Errorf("reported %v, lost %v", got, lost)
 	}
 }
@@ -338,7 +338,7 @@ func TestFlowNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, l := range all {
-		if l.Why != losses[i%(len(losses)-1)] || len(l.Meaning) < 10 {
+		if l.Reason != losses[i%(len(losses)-1)] || len(l.Meaning) < 10 {
 			t.Errorf("loss %d is %+v in Go and %q in C", i, l, losses[i%(len(losses)-1)])
 		}
 	}

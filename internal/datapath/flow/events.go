@@ -37,8 +37,8 @@ func NewEvents(m *bpf.Maps, programs map[string]*ebpf.Program, sample uint32) Ev
 
 // reporters are the programs that report what no packet has reported. One is nil if its events are not enabled.
 type reporters struct {
-	// connections reports entries of `ct_new`, and drops those that were only counted, since a similar drop had been
-	// reported.
+	// connections reports entries of `ct_new`. drops reports drops that were only counted, because a similar one had
+	// been reported.
 	connections, drops *ebpf.Program
 }
 
@@ -68,7 +68,7 @@ func (f Events) Losses() ([]flow.Loss, error) {
 			if err := f.losses.Lookup(uint32(kind)*uint32(bpf.FlowLossFLOW_LOSS_MAX)+uint32(why), &perCPU); err != nil {
 				return nil, fmt.Errorf("read lost flow events: %w", err)
 			}
-			loss := flow.Loss{Kind: kind, Why: words.why, Meaning: words.meaning}
+			loss := flow.Loss{Kind: kind, Reason: words.why, Meaning: words.meaning}
 			for _, n := range perCPU {
 				loss.Events += n
 			}
@@ -173,7 +173,7 @@ func eventOf(e *bpf.FlowEvent, booted time.Time) flow.Event {
 		First:               e.First != 0,
 	}
 	if e.Created != 0 {
-		out.Opened = booted.Add(time.Duration(e.Created))
+		out.Created = booted.Add(time.Duration(e.Created))
 	}
 	if int(e.Program) < len(bpf.ProgramNames) {
 		out.Program = bpf.ProgramNames[e.Program]

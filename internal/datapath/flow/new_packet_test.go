@@ -40,7 +40,7 @@ func expectEvents(t *testing.T, what string, events []flow.Event, want ...summar
 
 // A connection that ends before the reporter runs is reported once, completely; one that has a reply by then is
 // reported once, too.
-func TestFlowsTellOnceOfShortSessions(t *testing.T) {
+func TestFlowsReportShortConnectionsOnce(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	reader := p.Watch(t)
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -52,56 +52,56 @@ func TestFlowsTellOnceOfShortSessions(t *testing.T) {
 		}
 		p.Allows(t, "FIN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpFIN|fixtures.TcpACK)))
 		p.Allows(t, "FIN back", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpFIN|fixtures.TcpACK)))
-		events := harness.Told(t, reader)
+		events := harness.ReadEvents(t, reader)
 		expectEvents(t, "after the reporter", events,
-			summary{flow.Closed, true, client, [2]uint64{2, 2}, bpf.ProgFromPod}, summary{flow.Answered, true, lasting, [2]uint64{1, 1}, ""})
+			summary{flow.KindClosed, true, client, [2]uint64{2, 2}, bpf.ProgFromPod}, summary{flow.KindReplied, true, lasting, [2]uint64{1, 1}, ""})
 		if len(events) > 0 && (events[0].Ingress != harness.ThePolicy || events[0].SourceIdentity != harness.IdB || events[0].DestinationIdentity != harness.IdA) {
 			t.Errorf("event %+v", events[0])
 		}
 		p.Allows(t, "FIN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), lasting, server, fixtures.TcpFIN|fixtures.TcpACK)))
-		expectEvents(t, "after the reporter again", harness.Told(t, reader))
+		expectEvents(t, "after the reporter again", harness.ReadEvents(t, reader))
 		p.Allows(t, "RST", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), lasting, server, fixtures.TcpRST|fixtures.TcpACK)))
-		expectEvents(t, "reset", harness.Told(t, reader), summary{flow.Closed, false, lasting, [2]uint64{3, 1}, bpf.ProgFromWire})
-		p.Forget(t)
+		expectEvents(t, "reset", harness.ReadEvents(t, reader), summary{flow.KindClosed, false, lasting, [2]uint64{3, 1}, bpf.ProgFromWire})
+		p.ClearVerdicts(t)
 	})
 }
 
 // A connection whose entry leaves `ct_new` is reported then, without the reporter, and so is one that starts in
 // `conntrack`.
-func TestFlowsTellOfSessionsThatMove(t *testing.T) {
+func TestFlowsReportMovedConnections(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	reader := p.Watch(t)
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 		server := harness.End{Member: fixtures.PodA, Port: 80}.At(family)
-		clients := harness.OnePlace(t, server, fixtures.ProtoTCP, 3)
+		clients := harness.SameSlot(t, server, fixtures.ProtoTCP, 3)
 		syn := func(c netip.AddrPort) {
 			p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), c, server, fixtures.TcpSYN)))
 		}
 		restore := reader.Silence()
 		syn(clients[0])
 		p.Allows(t, "SYN ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, clients[0], fixtures.TcpSYN|fixtures.TcpACK)))
-		expectEvents(t, "without the reporter", harness.Told(t, reader))
+		expectEvents(t, "without the reporter", harness.ReadEvents(t, reader))
 		syn(clients[1])
-		expectEvents(t, "the second one has its slot", harness.Told(t, reader), summary{flow.Answered, true, clients[0], [2]uint64{1, 1}, ""})
+		expectEvents(t, "the second one has its slot", harness.ReadEvents(t, reader), summary{flow.KindReplied, true, clients[0], [2]uint64{1, 1}, ""})
 		if err := p.D.Conntrack.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		expectEvents(t, "flushed", harness.Told(t, reader), summary{flow.Opened, true, clients[1], [2]uint64{1, 0}, ""})
+		expectEvents(t, "flushed", harness.ReadEvents(t, reader), summary{flow.KindNew, true, clients[1], [2]uint64{1, 0}, ""})
 		p.Allows(t, "SYN ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, clients[1], fixtures.TcpSYN|fixtures.TcpACK)))
-		expectEvents(t, "replied afterwards", harness.Told(t, reader), summary{flow.Answered, false, clients[1], [2]uint64{1, 1}, bpf.ProgFromPod})
+		expectEvents(t, "replied afterwards", harness.ReadEvents(t, reader), summary{flow.KindReplied, false, clients[1], [2]uint64{1, 1}, bpf.ProgFromPod})
 
 		p.Allows(t, "RST", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, clients[1], fixtures.TcpRST|fixtures.TcpACK)))
-		harness.Told(t, reader)
+		harness.ReadEvents(t, reader)
 		lockSlot(p, t, clients[2], server, 1)
 		syn(clients[2])
-		expectEvents(t, "its slot is locked", harness.Told(t, reader), summary{flow.Opened, true, clients[2], [2]uint64{1, 0}, bpf.ProgFromWire})
+		expectEvents(t, "its slot is locked", harness.ReadEvents(t, reader), summary{flow.KindNew, true, clients[2], [2]uint64{1, 0}, bpf.ProgFromWire})
 		lockSlot(p, t, clients[2], server, 0)
 		p.Allows(t, "SYN ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, clients[2], fixtures.TcpSYN|fixtures.TcpACK)))
-		expectEvents(t, "replied in conntrack", harness.Told(t, reader), summary{flow.Answered, false, clients[2], [2]uint64{1, 1}, bpf.ProgFromPod})
+		expectEvents(t, "replied in conntrack", harness.ReadEvents(t, reader), summary{flow.KindReplied, false, clients[2], [2]uint64{1, 1}, bpf.ProgFromPod})
 		restore()
-		expectEvents(t, "after the reporter", harness.Told(t, reader))
-		p.Forget(t)
+		expectEvents(t, "after the reporter", harness.ReadEvents(t, reader))
+		p.ClearVerdicts(t)
 	})
 }
 
@@ -127,7 +127,7 @@ func lockSlot(p *harness.Policy, t *testing.T, client, server netip.AddrPort, lo
 
 // A connection that was not reported yet is reported if another one with the same ends replaces it or if policies
 // revoke it.
-func TestFlowsTellOfSessionsThatAreReplaced(t *testing.T) {
+func TestFlowsReportReplacedConnections(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	reader := p.Watch(t)
 	harness.EachFamily(t, func(t *testing.T, family int) {
@@ -135,25 +135,25 @@ func TestFlowsTellOfSessionsThatAreReplaced(t *testing.T) {
 		client, server := harness.End{Member: fixtures.PodB, Port: 40000}.At(family), harness.End{Member: fixtures.PodA, Port: 80}.At(family)
 		p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN)))
 		p.Allows(t, "SYN of the other end", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpSYN)))
-		expectEvents(t, "both initiate", harness.Told(t, reader),
-			summary{flow.Opened, true, client, [2]uint64{1, 0}, ""}, summary{flow.Opened, true, server, [2]uint64{1, 0}, ""})
-		p.Forget(t)
+		expectEvents(t, "both initiate", harness.ReadEvents(t, reader),
+			summary{flow.KindNew, true, client, [2]uint64{1, 0}, ""}, summary{flow.KindNew, true, server, [2]uint64{1, 0}, ""})
+		p.ClearVerdicts(t)
 
 		p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN)))
-		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
+		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdExternal: harness.PortsTCP80})
 		p.Denies(t, "data", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpACK)), harness.NoIngress)
-		events := harness.Told(t, reader)
-		if len(events) == 0 || events[len(events)-1].Kind != flow.Dropped {
+		events := harness.ReadEvents(t, reader)
+		if len(events) == 0 || events[len(events)-1].Kind != flow.KindDropped {
 			t.Fatalf("events %+v", events)
 		}
-		expectEvents(t, "revoked", events[:len(events)-1], summary{flow.Revoked, true, client, [2]uint64{1, 0}, bpf.ProgFromWire})
-		p.Forget(t)
+		expectEvents(t, "revoked", events[:len(events)-1], summary{flow.KindRevoked, true, client, [2]uint64{1, 0}, bpf.ProgFromWire})
+		p.ClearVerdicts(t)
 	})
 }
 
 // A connection whose end an earlier version has reported is not reported again, although it has no mark that its
 // start was.
-func TestFlowsTellNothingAnewOfWhatIsOver(t *testing.T) {
+func TestFlowsReportNoEndedConnectionAgain(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	reader := p.Watch(t)
@@ -166,11 +166,11 @@ func TestFlowsTellNothingAnewOfWhatIsOver(t *testing.T) {
 			*y = unreported
 			y.Entry.Flags |= uint32(flags)
 		})
-		expectEvents(t, "after the reporter", harness.Told(t, reader))
+		expectEvents(t, "after the reporter", harness.ReadEvents(t, reader))
 		if err := p.D.Conntrack.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		expectEvents(t, "flushed", harness.Told(t, reader))
+		expectEvents(t, "flushed", harness.ReadEvents(t, reader))
 	}
 }
 
@@ -183,12 +183,12 @@ func TestFlowsReportUnseenBeginnings(t *testing.T) {
 	client, server := harness.End{Member: fixtures.PodB, Port: 40000}.At(4), harness.End{Member: fixtures.PodA, Port: 80}.At(4)
 	lockSlot(p, t, client, server, 1)
 	p.Allows(t, "SYN ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpSYN|fixtures.TcpACK)))
-	expectEvents(t, "SYN|ACK", harness.Told(t, reader), summary{flow.Opened, true, server, [2]uint64{1, 0}, bpf.ProgFromPod})
+	expectEvents(t, "SYN|ACK", harness.ReadEvents(t, reader), summary{flow.KindNew, true, server, [2]uint64{1, 0}, bpf.ProgFromPod})
 }
 
 // A reader that runs during traffic gets at least one event of each connection, its start first and at most once, and
 // its end last and once.
-func TestFlowsTellUnderTraffic(t *testing.T) {
+func TestFlowsReportUnderTraffic(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 	reader := p.Watch(t)
@@ -224,9 +224,9 @@ func TestFlowsTellUnderTraffic(t *testing.T) {
 				h.first++
 			}
 			switch e.Kind {
-			case flow.Answered:
+			case flow.KindReplied:
 				h.answered++
-			case flow.Closed:
+			case flow.KindClosed:
 				h.closed++
 			}
 			all[e.Source] = h

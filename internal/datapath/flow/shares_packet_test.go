@@ -31,7 +31,7 @@ func TestFlowsOfOthers(t *testing.T) {
 				}
 			})
 			lost := lost(r, t)
-			events := harness.Told(t, r.Watch(t))
+			events := harness.ReadEvents(t, r.Watch(t))
 			found := false
 			for _, e := range events {
 				found = found || e.Device == r.Netns.Devices["blpoda2"]

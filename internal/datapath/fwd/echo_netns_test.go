@@ -45,7 +45,7 @@ func TestEchoesCross(t *testing.T) {
 		t.Run(fmt.Sprintf("ebpf=%t", routing), func(t *testing.T) {
 			n := netlab.NewNetwork(t, netlab.Options{Cfg: config.Datapath{EBPFRouting: routing, Masquerade: true}})
 			for _, family := range fixtures.Families {
-				pod, host := n.A1.Addr(family), n.WorldOnSwitch(family)
+				pod, host := n.A1.Addr(family), n.ExternalOnSwitch(family)
 				for _, identifier := range []uint16{7, 50000} {
 					// Either may be first, and both continue.
 					for i, first := range []bool{true, false, true} {
@@ -55,7 +55,7 @@ func TestEchoesCross(t *testing.T) {
 							if podAsks {
 								waits = append(waits, asks(n.A1.Netns, t, pod, host, identifier, "the pod's "+say))
 							} else {
-								waits = append(waits, asks(*n.World, t, host, pod, identifier, "the external host's "+say))
+								waits = append(waits, asks(*n.External, t, host, pod, identifier, "the external host's "+say))
 							}
 						}
 						for j, wait := range waits {

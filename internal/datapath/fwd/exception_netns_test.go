@@ -228,7 +228,7 @@ func TestTruncated(t *testing.T) {
 	}
 	server := n.A1.ListenUDP(t, n.A1.V4)
 	genuine := fixtures.Eth(fixtures.Router, n.A.Mac).Ipv4(n.B1.V4, n.A1.V4).Udp(1, netlab.EchoPort).Payload("genuine").Bytes()
-	n.World.Send(t, "eth0", append(frames, genuine)...)
+	n.External.Send(t, "eth0", append(frames, genuine)...)
 	if err := netlab.Expect(server, []byte("genuine")); err != nil {
 		t.Error(err)
 	}

@@ -27,7 +27,7 @@ func tables(r *harness.Harness, tb testing.TB) map[bpf.Tuple]bpf.NatEntry {
 	return all
 }
 
-// Errors that somebody makes up change no table, whatever they quote, and those that do not fit a connection go nowhere else than
+// Forged errors change no table, whatever they quote. Errors that match no connection go nowhere else than
 // where they are sent.
 func TestForgedErrors(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})

@@ -37,7 +37,7 @@ func behind(n *netlab.Network, tb testing.TB, mtu int) (netlab.Netns, fixtures.M
 		}
 		return err
 	}
-	n.World.Do(tb, func() error {
+	n.External.Do(tb, func() error {
 		veth := netlink.NewVeth(netlink.LinkAttrs{Name: "far", MTU: 1500})
 		veth.PeerName, veth.PeerMTU, veth.PeerNamespace = "near", 1500, netlink.NsFd(int(p.Ns.Fd()))
 		if err := netlink.LinkAdd(veth); err != nil {

@@ -138,10 +138,10 @@ func serveSCTPPort(n *netlab.Node, tb testing.TB, clusterIP netip.Addr, backends
 	if clusterIP.Is6() {
 		own = n.V6
 	}
-	p := service.Port{Name: service.PortName{Service: cluster.Key{Namespace: "default", Name: "sctp-" + clusterIP.String()}, Number: fixtures.WorldPort, Protocol: cluster.SCTP}}
+	p := service.Port{Name: service.PortName{Service: cluster.Key{Namespace: "default", Name: "sctp-" + clusterIP.String()}, Number: fixtures.ServicePort, Protocol: cluster.SCTP}}
 	for _, frontend := range []netip.Addr{clusterIP, own} {
 		p.Entries = append(p.Entries, service.Entry{
-			Frontend: service.Frontend{Address: frontend, Port: fixtures.WorldPort, Protocol: cluster.SCTP},
+			Frontend: service.Frontend{Address: frontend, Port: fixtures.ServicePort, Protocol: cluster.SCTP},
 			Kind:     service.KindNodePort, Internal: b, External: b, DSR: n.Cfg.DSR && frontend == own,
 		})
 	}
@@ -176,7 +176,7 @@ func TestSCTPSockets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := netlab.NewNetwork(t, c.Options)
 			if c.finished {
-				for _, p := range []netlab.Netns{*n.World, n.A.Netns, n.B.Netns, n.A1.Netns, n.A2.Netns, n.B1.Netns} {
+				for _, p := range []netlab.Netns{*n.External, n.A.Netns, n.B.Netns, n.A1.Netns, n.A2.Netns, n.B1.Netns} {
 					p.Do(t, func() error { return testenv.FinishChecksums("eth0") })
 				}
 			}
@@ -187,7 +187,7 @@ func TestSCTPSockets(t *testing.T) {
 				reachesServicesBySCTP(n, t, family)
 				reachesExternalBySCTP(n, t, family)
 				n.DropsNothing(t)
-				isRefusedBySCTP(n, t, family)
+				isRejectedBySCTP(n, t, family)
 			}
 		})
 	}
@@ -217,13 +217,13 @@ func reachesServicesBySCTP(n *netlab.Network, t *testing.T, family int) {
 		{"a pod, backend here", n.A2, n.A1.Netns, n.A1.Addr(family), clusterIP, n.A1.Addr(family)},
 		{"a pod to itself", n.A1, n.A1.Netns, n.A1.Addr(family), clusterIP, netip.Addr{}},
 		{"a pod to its node", n.B1, n.A1.Netns, n.A1.Addr(family), n.A.Addr(family), n.A1.Addr(family)},
-		{"an external host, backend on another node", n.B1, *n.World, fixtures.External.Addr(family), n.A.Addr(family), elsewhere},
-		{"an external host, backend here", n.A1, *n.World, fixtures.External.Addr(family), n.A.Addr(family), fixtures.External.Addr(family)},
+		{"an external host, backend on another node", n.B1, *n.External, fixtures.External.Addr(family), n.A.Addr(family), elsewhere},
+		{"an external host, backend here", n.A1, *n.External, fixtures.External.Addr(family), n.A.Addr(family), fixtures.External.Addr(family)},
 	} {
 		for _, node := range []*netlab.Node{n.A, n.B} {
 			serveSCTPPort(node, t, clusterIP, c.backend.Addr(family))
 		}
-		if err := echoSCTP(c.from, t, c.at, netip.AddrPortFrom(c.frontend, fixtures.WorldPort)); err != nil {
+		if err := echoSCTP(c.from, t, c.at, netip.AddrPortFrom(c.frontend, fixtures.ServicePort)); err != nil {
 			t.Errorf("IPv%d from %s: %v (%v, %v)", family, c.name, err, n.A.Dropped(t), n.B.Dropped(t))
 			continue
 		}
@@ -236,7 +236,7 @@ func reachesServicesBySCTP(n *netlab.Network, t *testing.T, family int) {
 // reachesExternalBySCTP opens an association from a pod to an external host, which sees the node.
 func reachesExternalBySCTP(n *netlab.Network, t *testing.T, family int) {
 	t.Helper()
-	seen := serveSCTP(*n.World, t, fixtures.External.Addr(family))
+	seen := serveSCTP(*n.External, t, fixtures.External.Addr(family))
 	if err := echoSCTP(n.A1.Netns, t, n.A1.Addr(family), netip.AddrPortFrom(fixtures.External.Addr(family), netlab.EchoPort)); err != nil {
 		t.Errorf("IPv%d: %v (%v)", family, err, n.A.Dropped(t))
 		return
@@ -246,8 +246,8 @@ func reachesExternalBySCTP(n *netlab.Network, t *testing.T, family int) {
 	}
 }
 
-// isRefusedBySCTP connects to a Service without endpoints and expects a port unreachable error with a valid checksum.
-func isRefusedBySCTP(n *netlab.Network, t *testing.T, family int) {
+// isRejectedBySCTP connects to a Service without endpoints and expects a port unreachable error with a valid checksum.
+func isRejectedBySCTP(n *netlab.Network, t *testing.T, family int) {
 	t.Helper()
 	serveSCTPPort(n.A, t, clusterIPOf(family))
 	kind, code := byte(3), byte(3)
@@ -259,13 +259,13 @@ func isRefusedBySCTP(n *netlab.Network, t *testing.T, family int) {
 		at, frontend netip.Addr
 	}{
 		"a pod":            {n.A1.Netns, n.A1.Addr(family), clusterIPOf(family)},
-		"an external host": {*n.World, fixtures.External.Addr(family), n.A.Addr(family)},
+		"an external host": {*n.External, fixtures.External.Addr(family), n.A.Addr(family)},
 	} {
 		errs := from.ListenICMP(t, from.at)
 		connected := make(chan struct{})
 		go func() {
 			defer close(connected)
-			if c, err := dialSCTP(from.Netns, from.at, netip.AddrPortFrom(from.frontend, fixtures.WorldPort), time.Second); err == nil {
+			if c, err := dialSCTP(from.Netns, from.at, netip.AddrPortFrom(from.frontend, fixtures.ServicePort), time.Second); err == nil {
 				c.Close()
 				t.Errorf("IPv%d from %s: connected", family, name)
 			}

@@ -168,7 +168,7 @@ func inPieces(p fixtures.Packet, size int) (pieces []fixtures.Packet) {
 }
 
 // A packet in pieces is translated piece by piece, its checksum in the first one by the length that its chunks tell. Where they
-// do not, other ports cannot be had.
+// do not, no other port is available.
 func TestSCTPFragments(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	for _, family := range fixtures.Families {

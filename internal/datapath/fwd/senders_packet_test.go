@@ -33,7 +33,7 @@ func untilDropped(r *harness.Harness, tb testing.TB, in harness.Run) (answered i
 
 // Whoever has been sent all the ICMP errors of a second leaves others theirs: another pod, those outside by their prefix, and itself those
 // that tell what fits a way.
-func TestRefusalsOfOthers(t *testing.T) {
+func TestRejectionsOfOthers(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	for _, family := range fixtures.Families {
 		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestFragmentsOfOthers(t *testing.T) {
 	const many = 6000
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	for _, pod := range []fixtures.Member{fixtures.PodA, fixtures.PodA2} {
-		p.Govern(t, pod, policy.Sets{Ingress: harness.Rules, Egress: harness.Rules}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsOf53, harness.IdWorld: harness.PortsOf53}))
+		p.Govern(t, pod, policy.Sets{Ingress: harness.Rules, Egress: harness.Rules}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsOf53, harness.IdExternal: harness.PortsOf53}))
 	}
 	pieces := func(begin fixtures.Packet, from, to netip.Addr, id int) (first, last fixtures.Packet) {
 		whole := begin.Ip(from, to).Udp(40000, 53).Payload("sixteen bytes at least, and more")
@@ -83,7 +83,7 @@ func TestFragmentsOfOthers(t *testing.T) {
 		return whole.Fragment(0, true), whole.Fragment(16, false)
 	}
 	harness.EachFamily(t, func(t *testing.T, family int) {
-		p.ForgetFragments(t)
+		p.ClearFragments(t)
 		first, last := pieces(fixtures.FromPod(), fixtures.PodA.Addr(family), fixtures.PodB.Addr(family), 1)
 		firstIn, lastIn := pieces(fixtures.FromWire(), fixtures.PodB.Addr(family), fixtures.PodA.Addr(family), 1)
 		p.Allows(t, "a first piece of a pod", harness.PodSends(first))

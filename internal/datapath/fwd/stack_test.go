@@ -26,7 +26,7 @@ type stackFrame struct {
 	calls []string
 }
 
-// stackFrames gives the functions of a program by their names. Bytes are those that the code addresses, in any configuration: on kernels that remove
+// stackFrames gives the functions of a program by their names. Bytes are what the code addresses, in any configuration: on kernels that remove
 // code of other configurations first it takes less.
 func stackFrames(instructions asm.Instructions) map[string]*stackFrame {
 	frames := map[string]*stackFrame{}
@@ -68,7 +68,7 @@ func deepest(frames map[string]*stackFrame, name string) (bytes int, chain []str
 	return own + bytes, append([]string{fmt.Sprintf("%s(%d)", name, f.size)}, chain...)
 }
 
-// No chain of calls takes more stack than Linux 6.1 gives. Later kernels that give some programs more would not show it, and those that run here are
+// No chain of calls takes more stack than Linux 6.1 gives. Later kernels that give some programs more would not show it, and the kernels that run here are
 // such; the emulated machines show it, but after a quarter of an hour.
 func TestStack(t *testing.T) {
 	for _, load := range []func() (*ebpf.CollectionSpec, error){bpf.Load, bpf.LoadDestroy} {

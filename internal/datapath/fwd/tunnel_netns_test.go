@@ -141,7 +141,7 @@ func TestTunnelPeers(t *testing.T) {
 						return err
 					})
 				}
-				send(*n.World, vxlanPacket(1, frame("from a stranger")))
+				send(*n.External, vxlanPacket(1, frame("from a stranger")))
 				send(n.B.Netns, vxlanPacket(2, frame("of another network")))
 				send(n.B.Netns, vxlanPacket(1, fixtures.Eth(fixtures.TunnelSender, fixtures.TunnelMAC).Ether(fixtures.EtherARP).Payload("who has").Bytes()))
 				n.AwaitDropped(t, n.A, map[string]uint64{"from_tunnel unknown_tunnel_peer": 2, "from_tunnel not_ip": 1})
@@ -150,7 +150,7 @@ func TestTunnelPeers(t *testing.T) {
 					t.Error(err)
 				}
 				// What was decided about a node's packets is not for strangers with the same addresses inside.
-				send(*n.World, vxlanPacket(1, frame("from a stranger again")))
+				send(*n.External, vxlanPacket(1, frame("from a stranger again")))
 				n.AwaitDropped(t, n.A, map[string]uint64{"from_tunnel unknown_tunnel_peer": 3, "from_tunnel not_ip": 1})
 				netlab.ExpectNothing(t, server)
 				// A pod of a former range has a prefix of its own, as nodes have.

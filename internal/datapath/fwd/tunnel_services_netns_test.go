@@ -44,12 +44,12 @@ func TestNodePortOfHostThroughTunnel(t *testing.T) {
 }
 
 // TCP learns the MTU of a tunnel to the backend: the client gets the error from the address that it uses.
-func TestNodePortIntoTunnelTellsSize(t *testing.T) {
+func TestNodePortIntoTunnelReportsMTU(t *testing.T) {
 	eachTunnel(t, func(t *testing.T, n *netlab.Network) {
 		for _, family := range fixtures.Families {
 			n.A.Serve(t, n.A.Addr(family), n.B1.Addr(family))
 			n.B1.ServeTCP(t, n.B1.Addr(family))
-			c := n.World.DialPort(t, "tcp", netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort))
+			c := n.External.DialPort(t, "tcp", netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort))
 			if err := netlab.EchoTCP(c, 1<<18); err != nil {
 				t.Errorf("IPv%d: %v", family, err)
 			}
@@ -72,7 +72,7 @@ func TestNodePortIntoTunnelCuts(t *testing.T) {
 	eachTunnel(t, func(t *testing.T, n *netlab.Network) {
 		n.A.Serve(t, n.A.V4, n.B1.V4)
 		server := n.B1.ListenUDP(t, n.B1.V4)
-		c := n.World.DialPort(t, "udp", netip.AddrPortFrom(n.A.V4, fixtures.WorldPort))
+		c := n.External.DialPort(t, "udp", netip.AddrPortFrom(n.A.V4, fixtures.ServicePort))
 		netlab.SetSockopt(t, c, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
 		way, carries := n.A.Routes[netlab.RangeOf(n.B1.V4)], 1500
 		if way.NextHop.Is6() {

@@ -18,12 +18,12 @@ import (
 )
 
 // A Service without backends rejects TCP and UDP of an external client.
-func TestNodePortRefused(t *testing.T) {
+func TestNodePortRejected(t *testing.T) {
 	n := netlab.NewNetwork(t, netlab.Options{Cfg: fixtures.ServicesConfig(config.AccelerationTC)})
 	n.A.ServeNodePort(t, false)
 	for _, family := range fixtures.Families {
-		frontend := netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort)
-		for name, from := range map[string]netlab.Netns{"an external host": *n.World, "a pod": n.A1.Netns, "a pod of another node": n.B1.Netns} {
+		frontend := netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort)
+		for name, from := range map[string]netlab.Netns{"an external host": *n.External, "a pod": n.A1.Netns, "a pod of another node": n.B1.Netns} {
 			from.Do(t, func() error {
 				c, err := net.DialTimeout("tcp", frontend.String(), netlab.Patience)
 				if err == nil {
@@ -50,7 +50,7 @@ func TestNodePortFragments(t *testing.T) {
 	netlab.EachPlace(t, netlab.Options{}, false, func(t *testing.T, n *netlab.Network) {
 		for _, family := range fixtures.Families {
 			n.B1.ServeUDP(t, n.B1.Addr(family))
-			c := n.World.DialPort(t, "udp", netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort))
+			c := n.External.DialPort(t, "udp", netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort))
 			for i := range 5 {
 				if err := netlab.EchoUDP(c, 8192+i); err != nil {
 					t.Errorf("IPv%d: %v", family, err)
@@ -67,7 +67,7 @@ func TestNodePortPathMTU(t *testing.T) {
 	netlab.EachPlace(t, netlab.Options{RemoteMTU: 1300}, false, func(t *testing.T, n *netlab.Network) {
 		for _, family := range fixtures.Families {
 			n.B1.ServeTCP(t, n.B1.Addr(family))
-			c := n.World.DialPort(t, "tcp", netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort))
+			c := n.External.DialPort(t, "tcp", netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort))
 			if err := netlab.EchoTCP(c, 1<<17); err != nil {
 				t.Errorf("IPv%d: %v", family, err)
 			}
@@ -89,7 +89,7 @@ func TestNodePortDSR(t *testing.T) {
 		for _, family := range fixtures.Families {
 			seen := acceptOne(n.B1.Netns, t, n.B1.Addr(family))
 			n.B1.ServeUDP(t, n.B1.Addr(family))
-			c := n.World.DialPort(t, "tcp", netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort))
+			c := n.External.DialPort(t, "tcp", netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort))
 			if err := netlab.EchoTCP(c, 1<<18); err != nil {
 				t.Fatalf("IPv%d: %v", family, err)
 			}
@@ -99,20 +99,20 @@ func TestNodePortDSR(t *testing.T) {
 			if err := c.Close(); err != nil {
 				t.Error(err)
 			}
-			d := n.World.DialPort(t, "udp", netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort))
+			d := n.External.DialPort(t, "udp", netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort))
 			for _, size := range []int{1, 1452, 8000, 33} {
 				if err := netlab.EchoUDP(d, size); err != nil {
 					t.Errorf("IPv%d UDP, %d bytes: %v", family, size, err)
 				}
 			}
 			// No reply passes the forwarding node: it sees only the client's packets.
-			sent, arrived := sentPackets(*n.World, t), receivedPackets(n.A.Netns, t)
+			sent, arrived := sentPackets(*n.External, t), receivedPackets(n.A.Netns, t)
 			for range 200 {
 				if err := netlab.EchoUDP(d, 100); err != nil {
 					t.Fatal(err)
 				}
 			}
-			sent, arrived = sentPackets(*n.World, t)-sent, receivedPackets(n.A.Netns, t)-arrived
+			sent, arrived = sentPackets(*n.External, t)-sent, receivedPackets(n.A.Netns, t)-arrived
 			if sent < 200 || arrived > sent+50 {
 				t.Errorf("IPv%d: the client has sent %d packets and the forwarding node received %d", family, sent, arrived)
 			}
@@ -159,7 +159,7 @@ func TestNodePortDSRViewsDiffer(t *testing.T) {
 	n.B.ServeNodePort(t, true, n.A1)
 	for _, family := range fixtures.Families {
 		n.A1.ServeUDP(t, n.A1.Addr(family))
-		c := n.World.DialPort(t, "udp", netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort))
+		c := n.External.DialPort(t, "udp", netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort))
 		if err := netlab.EchoUDP(c, 100); err != nil {
 			t.Errorf("IPv%d: %v", family, err)
 		}
@@ -174,7 +174,7 @@ func TestNodePortDSRErrors(t *testing.T) {
 	n.A.ServeNodePort(t, true, n.B1)
 	n.B.ServeNodePort(t, true, n.B1)
 	server := n.B1.ListenUDP(t, n.B1.V4)
-	client := n.World.DialPort(t, "udp", netip.AddrPortFrom(n.A.V4, fixtures.WorldPort))
+	client := n.External.DialPort(t, "udp", netip.AddrPortFrom(n.A.V4, fixtures.ServicePort))
 	if _, err := client.Write([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}

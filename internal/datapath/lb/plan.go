@@ -169,7 +169,7 @@ func (s *Services) writeContents(ports []service.Port, plan *plan) (changed int,
 	return changed, nil
 }
 
-// writeValues writes the values that differ and takes the references of those that they replace away.
+// writeValues writes the values that differ and drops the references of the values that they replace.
 func (s *Services) writeValues(plan *plan, now time.Time) (changed int, err error) {
 	w := table.Writes[bpf.Frontend, bpf.Service]{M: s.services}
 	for _, c := range plan.claims {
@@ -224,7 +224,7 @@ func (s *Services) undo(plan *plan, claims []claim, now time.Time) {
 			delete(s.frontends, c.key)
 		}
 	}
-	// What has not been written cannot be used by anybody else.
+	// No other entry uses what has not been written.
 	for _, it := range plan.sets {
 		if !it.written {
 			s.sets.forget(it)

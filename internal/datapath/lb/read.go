@@ -23,7 +23,7 @@ type ServicePort struct {
 // ServiceCount counts connections to one port of one Service since its first one.
 type ServiceCount struct {
 	// Table got a backend; Refused did not, for want of one or because of their source.
-	Connections, Refused uint64
+	Connections, Rejected uint64
 }
 
 // names is what the kernel does not have: whose a frontend and a number are.
@@ -136,7 +136,7 @@ func (s *Services) readCounts() (map[uint32]ServiceCount, error) {
 		var sum ServiceCount
 		for _, c := range perCPU {
 			sum.Connections += c.Connections
-			sum.Refused += c.Rejected
+			sum.Rejected += c.Rejected
 		}
 		all[id] = sum
 	}

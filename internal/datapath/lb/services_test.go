@@ -223,7 +223,7 @@ func TestServicesHandOver(t *testing.T) {
 	holds(t, s, less, heir)
 }
 
-func TestServicesRefuseNonsense(t *testing.T) {
+func TestServicesRejectNonsense(t *testing.T) {
 	s := openServices(t, config.Datapath{}).Services
 	good := fixtures.PortNamed("good", fixtures.Addrs(t, "10.1.1.2:80"), "10.96.0.1:80")
 	noPort := fixtures.PortNamed("no-port", fixtures.Addrs(t, "10.1.1.2:80"), "10.96.0.2:0")

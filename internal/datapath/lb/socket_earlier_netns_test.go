@@ -130,7 +130,7 @@ func TestSocketSendForgetsOldest(t *testing.T) {
 	}
 }
 
-// A socket that sends to a backend itself hears the backend; its other Services' answers, also those that are still to come, stay these Services'.
+// A socket that sends to a backend itself gets replies of the backend. Replies of its other Services, also later ones, keep the Services' addresses.
 func TestSocketSendToBackend(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()

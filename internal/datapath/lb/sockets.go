@@ -46,7 +46,7 @@ func NewSockets(m *bpf.Maps, log *slog.Logger) *Sockets {
 }
 
 // DestroyUDP destroys the UDP sockets that are connected to one of the backends in gone, in the calling thread's network
-// namespace and in those that the paths name, and says how many there were. Their applications get ECONNABORTED and
+// namespace and in the namespaces that the paths name, and returns their number. Their applications get ECONNABORTED and
 // connect again. Namespaces that are no more are passed over.
 //
 // Only sockets that went through a Service are meant. Before Linux 6.5 the kernel does not tell them from those
@@ -88,7 +88,7 @@ func (s *Sockets) way(gone []netip.AddrPort) (destroy func() (int, error), done 
 			if errors.Is(err, ebpf.ErrNotSupported) {
 				level = slog.LevelInfo
 			}
-			s.log.Log(context.Background(), level, "UDP sockets are destroyed by their peer only, also those that use a backend's address without a Service", "reason", err)
+			s.log.Log(context.Background(), level, "UDP sockets are destroyed by their peer only, also sockets that use a backend's address without a Service", "reason", err)
 		}
 		s.probed = true
 	}

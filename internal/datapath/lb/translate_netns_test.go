@@ -36,19 +36,19 @@ func TestNodePortLocalBackend(t *testing.T) {
 			for _, family := range fixtures.Families {
 				n.A.Serve(t, n.A.Addr(family), n.A1.Addr(family))
 				seen := n.A1.ListenUDP(t, n.A1.Addr(family))
-				client := n.World.DialPort(t, "udp", netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort))
+				client := n.External.DialPort(t, "udp", netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort))
 				fixtures.Write(t, client, "who am I")
 				_, from, err := seen.ReadFromUDPAddrPort(make([]byte, 100))
 				if err != nil {
 					t.Fatal(err)
 				}
-				if from.Addr().Unmap() != n.WorldOnSwitch(family) {
+				if from.Addr().Unmap() != n.ExternalOnSwitch(family) {
 					t.Errorf("IPv%d: the backend sees %s, not the client", family, from)
 				}
 				seen.Close()
 				n.A1.ServeTCP(t, n.A1.Addr(family))
 				n.A1.ServeUDP(t, n.A1.Addr(family))
-				netlab.CarriesService(t, *n.World, n.A.Addr(family))
+				netlab.CarriesService(t, *n.External, n.A.Addr(family))
 				// So does a pod of another node, whose packets and replies are direct otherwise.
 				netlab.CarriesService(t, n.B1.Netns, n.A.Addr(family))
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// putRig puts one direction of a connection into `openings`.
-func putRig(r *harness.Harness, tb testing.TB, key bpf.Tuple, value bpf.NatEntry) {
+// putNAT puts one direction of a connection into `nat_pending`.
+func putNAT(r *harness.Harness, tb testing.TB, key bpf.Tuple, value bpf.NatEntry) {
 	tb.Helper()
 	now, err := table.Monotonic()
 	if err != nil {
@@ -30,21 +30,21 @@ func TestToWireLeavesDirect(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{DSR: true})
 	fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
 		f := fixtures.FlowOf(family)
-		putRig(r, t, fixtures.TupleOf(f.Client, f.Frontend, protocol),
+		putNAT(r, t, fixtures.TupleOf(f.Client, f.Frontend, protocol),
 			fixtures.ConnectionOf(f.Client, f.Backend, bpf.NatFlagNAT_INITIATOR|bpf.NatFlagNAT_DSR))
 		r.CheckOne(t, harness.Passes(name, harness.StackSends(transport(fixtures.ToWire(), f.Client, f.Frontend))))
 	})
 }
 
 // The packets of a pod that goes through the stack do so from the first to the last: the stack has limits and rules for them.
-func TestThroughStackToWorld(t *testing.T) {
+func TestThroughStackToExternal(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	r.ThroughStack(t, fixtures.PodA, true)
 	fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
 		from, to := netip.AddrPortFrom(fixtures.PodA.Addr(family), 45001), netip.AddrPortFrom(fixtures.External.Addr(family), 443)
 		masqueraded := fixtures.ConnectionOf(netip.AddrPortFrom(fixtures.NodeA.Addr(family), 45001), to, bpf.NatFlagNAT_INITIATOR)
 		masqueraded.Service = 0
-		putRig(r, t, fixtures.TupleOf(from, to, protocol), masqueraded)
+		putNAT(r, t, fixtures.TupleOf(from, to, protocol), masqueraded)
 		r.CheckOne(t, harness.Passes(name, harness.PodSends(transport(fixtures.FromPod(), from, to))))
 	})
 }
@@ -54,9 +54,9 @@ func TestHalvesOfDifferentConnections(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
 		f := fixtures.FlowOf(family)
-		putRig(r, t, fixtures.TupleOf(f.Client, f.Frontend, protocol), fixtures.ConnectionOf(f.Node, f.Backend, bpf.NatFlagNAT_INITIATOR))
+		putNAT(r, t, fixtures.TupleOf(f.Client, f.Frontend, protocol), fixtures.ConnectionOf(f.Node, f.Backend, bpf.NatFlagNAT_INITIATOR))
 		other := netip.AddrPortFrom(f.Client.Addr().Next(), f.Client.Port())
-		putRig(r, t, fixtures.TupleOf(f.Backend, f.Node, protocol), fixtures.ConnectionOf(f.Frontend, other, 0))
+		putNAT(r, t, fixtures.TupleOf(f.Backend, f.Node, protocol), fixtures.ConnectionOf(f.Frontend, other, 0))
 		r.Netns.Do(func() {
 			_, _ = r.Run(harness.WireBrings(transport(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, f.Frontend)))
 		})
@@ -67,7 +67,7 @@ func TestHalvesOfDifferentConnections(t *testing.T) {
 }
 
 // Unreplied packets fill only nat_pending.
-func TestUnansweredIsNotEstablished(t *testing.T) {
+func TestUnrepliedIsNotEstablished(t *testing.T) {
 	for _, dsr := range []bool{false, true} {
 		r := harness.NewServices(t, config.Datapath{DSR: dsr})
 		flags := bpf.ServiceFlag(0)

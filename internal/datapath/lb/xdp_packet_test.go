@@ -21,7 +21,7 @@ func turned(name string, in, out fixtures.Packet) harness.PacketCase {
 
 // Packets of known connections turn round, translated, with one hop less and right checksums: SamePacket compares
 // with packets that are made from scratch.
-func TestXDPKnownConnections(t *testing.T) {
+func TestXDPTrackedConnections(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	var cases []harness.PacketCase
 	fixtures.EachTransportAtXDP(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
@@ -69,7 +69,7 @@ func TestXDPKnownConnections(t *testing.T) {
 	r.Check(t, cases)
 }
 
-// Checksums are right for any addresses, ports and payloads, and those that were wrong stay wrong.
+// Checksums are right for any addresses, ports and payloads, and wrong checksums stay wrong.
 func TestXDPChecksums(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	for _, family := range fixtures.Families {
@@ -90,7 +90,7 @@ func TestXDPChecksums(t *testing.T) {
 }
 
 // The first packet to a Service begins a connection, with the client's port where that is one that translation gives, and
-// the packets that follow and those that come back are of it.
+// later packets in both directions belong to it.
 func TestXDPBegins(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	fixtures.EachTransportAtXDP(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {

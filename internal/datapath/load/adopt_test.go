@@ -47,7 +47,7 @@ func holdsServices(tb testing.TB, s *lb.Services, want ...service.Port) {
 	}
 }
 
-// Resized maps keep their entries, including those that old programs add until the new ones replace them.
+// Resized maps keep their entries, including entries that old programs add until the new ones replace them.
 func TestResizedMapsKeepEntries(t *testing.T) {
 	testenv.Root(t)
 	cfg := config.Datapath{Root: fixtures.Bpffs(t), Services: true, Sizes: config.Sizes{Services: 64, Backends: 256, NAT: 128, NATPending: 128, Affinities: 128}}

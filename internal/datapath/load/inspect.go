@@ -9,7 +9,7 @@ import (
 )
 
 // DescribePrograms describes the loaded programs: those at devices in the order in which a packet meets them, those
-// at sockets, then those that the agent runs.
+// at sockets, then programs that the agent runs.
 func (o *Objects) DescribePrograms() ([]table.ProgramInfo, error) {
 	var all []table.ProgramInfo
 	for _, name := range slices.Concat(bpf.ProgramNames[:], bpf.SocketProgramNames, o.Config.AgentPrograms()) {

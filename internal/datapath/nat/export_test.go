@@ -13,9 +13,9 @@ const (
 	ExpiryCalls  = slots
 )
 
-// UnansweredLasts is the timeout of a TCP connection without a reply.
-func UnansweredLasts(protocol uint8) time.Duration {
-	return entry{key: bpf.Tuple{Protocol: protocol}}.timeout(conntrack.Opening, bpf.NatEntry{})
+// UnrepliedTimeout is the timeout of a TCP connection without a reply.
+func UnrepliedTimeout(protocol uint8) time.Duration {
+	return entry{key: bpf.Tuple{Protocol: protocol}}.timeout(conntrack.StateNew, bpf.NatEntry{})
 }
 
 // RemoveByKey removes a connection by the key of one of its directions, as Expire would.

@@ -73,17 +73,17 @@ func (v *visitor) opens(tb testing.TB) bool {
 // establishes completes the handshake and reports whether all packets were forwarded.
 func (v *visitor) establishes(tb testing.TB) bool {
 	tb.Helper()
-	return v.isAnswered(tb, fixtures.TcpSYN|fixtures.TcpACK) && v.sends(tb, fixtures.TcpACK).Verdict == harness.VerdictRedirect
+	return v.isReplied(tb, fixtures.TcpSYN|fixtures.TcpACK) && v.sends(tb, fixtures.TcpACK).Verdict == harness.VerdictRedirect
 }
 
-// goesOn reports whether an established connection carries packets in both directions.
-func (v *visitor) goesOn(tb testing.TB) bool {
+// continues reports whether an established connection carries packets in both directions.
+func (v *visitor) continues(tb testing.TB) bool {
 	tb.Helper()
-	return v.sends(tb, fixtures.TcpPSH|fixtures.TcpACK).Verdict == harness.VerdictRedirect && v.isAnswered(tb, fixtures.TcpPSH|fixtures.TcpACK)
+	return v.sends(tb, fixtures.TcpPSH|fixtures.TcpACK).Verdict == harness.VerdictRedirect && v.isReplied(tb, fixtures.TcpPSH|fixtures.TcpACK)
 }
 
 // isAnswered reports whether a segment of the backend reaches the client.
-func (v *visitor) isAnswered(tb testing.TB, flags byte) (is bool) {
+func (v *visitor) isReplied(tb testing.TB, flags byte) (is bool) {
 	tb.Helper()
 	if v.program != bpf.ProgWireXdp {
 		return v.answered(tb, flags).Verdict == harness.VerdictRedirect
@@ -136,7 +136,7 @@ func TestNodePortWithoutPorts(t *testing.T) {
 			t.Errorf("%d packets are counted", n)
 		}
 		for i, v := range old {
-			if !v.goesOn(t) {
+			if !v.continues(t) {
 				t.Errorf("connection %d does not go on", i)
 			}
 		}
@@ -169,7 +169,7 @@ func TestNodePortConnectionsFull(t *testing.T) {
 			t.Errorf("%d packets are counted", n)
 		}
 		for i, v := range old {
-			if !v.goesOn(t) {
+			if !v.continues(t) {
 				t.Errorf("connection %d does not go on", i)
 			}
 		}
@@ -177,7 +177,7 @@ func TestNodePortConnectionsFull(t *testing.T) {
 		if err := r.D.NAT.RemoveByKey(fixtures.TupleOf(old[0].f.Client, old[0].f.Frontend, fixtures.ProtoTCP)); err != nil {
 			t.Fatal(err)
 		}
-		if v := visits(r, program, family, 200); !v.opens(t) || !v.establishes(t) || !v.goesOn(t) {
+		if v := visits(r, program, family, 200); !v.opens(t) || !v.establishes(t) || !v.continues(t) {
 			t.Error("no room is made by a connection that has ended")
 		}
 	})
@@ -186,8 +186,8 @@ func TestNodePortConnectionsFull(t *testing.T) {
 // A SYN flood fills only `nat_pending`, whatever its sources, and established connections continue.
 func TestNodePortFlood(t *testing.T) {
 	eachEntrance(t, func(t *testing.T, program string, family int) {
-		const openings, flood = 1024, 20000
-		r := harness.NewServices(t, config.Datapath{Sizes: config.Sizes{NATPending: openings}})
+		const pending, flood = 1024, 20000
+		r := harness.NewServices(t, config.Datapath{Sizes: config.Sizes{NATPending: pending}})
 		old := visits(r, program, family, 0)
 		if !old.opens(t) || !old.establishes(t) {
 			t.Fatal("the connection does not come about")
@@ -213,10 +213,10 @@ func TestNodePortFlood(t *testing.T) {
 		if went < flood*9/10 { // a client other than the flood would get through as well
 			t.Errorf("only %d of %d packets went on to the backend", went, flood)
 		}
-		if !old.goesOn(t) {
+		if !old.continues(t) {
 			t.Error("the established connection does not go on")
 		}
-		for m, most := range map[*ebpf.Map]int{r.D.Objects.Maps.Nat: 2, r.D.Objects.Maps.NatPending: openings} {
+		for m, most := range map[*ebpf.Map]int{r.D.Objects.Maps.Nat: 2, r.D.Objects.Maps.NatPending: pending} {
 			if n, err := table.Count(m); err != nil || n > most || n == 0 {
 				t.Errorf("%s has %d entries: %v", m, n, err)
 			}
@@ -226,13 +226,13 @@ func TestNodePortFlood(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.D.NAT.Expire(now + nat.UnansweredLasts(fixtures.ProtoTCP)); err != nil {
+		if _, err := r.D.NAT.Expire(now + nat.UnrepliedTimeout(fixtures.ProtoTCP)); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := table.Count(r.D.Objects.Maps.NatPending); err != nil || n != 0 {
 			t.Errorf("%d entries of the flood are left: %v", n, err)
 		}
-		if !old.goesOn(t) {
+		if !old.continues(t) {
 			t.Error("the established connection went with the flood")
 		}
 	})

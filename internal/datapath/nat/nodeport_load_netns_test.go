@@ -73,8 +73,8 @@ func TestNodePortFromOnePort(t *testing.T) {
 	netlab.EachPlace(t, netlab.Options{}, false, func(t *testing.T, n *netlab.Network) {
 		for family, port := range map[int]uint16{4: 20000, 6: 45000} {
 			serveBriefly(n.B1.Netns, t, n.B1.Addr(family))
-			from, to := netip.AddrPortFrom(n.WorldOnSwitch(family), port), netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort)
-			n.World.Do(t, func() error {
+			from, to := netip.AddrPortFrom(n.ExternalOnSwitch(family), port), netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort)
+			n.External.Do(t, func() error {
 				for i := range times {
 					if err := asksFrom(from, to, fmt.Sprint("number ", i)); err != nil {
 						return fmt.Errorf("IPv%d connection %d: %w", family, i, err)
@@ -95,7 +95,7 @@ func TestNodePortSegmentation(t *testing.T) {
 		n.B1.ServeTCP(t, n.B1.Addr(family))
 		packets, size := received(n.A.Netns, t)
 		const stream = 1 << 22
-		if err := netlab.EchoTCP(n.World.DialPort(t, "tcp", netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort)), stream); err != nil {
+		if err := netlab.EchoTCP(n.External.DialPort(t, "tcp", netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort)), stream); err != nil {
 			t.Errorf("IPv%d: %v", family, err)
 		}
 		p, s := received(n.A.Netns, t)
@@ -129,13 +129,13 @@ func TestTablesBecomeEmpty(t *testing.T) {
 	for _, family := range fixtures.Families {
 		n.B1.ServeTCP(t, n.B1.Addr(family))
 		n.B1.ServeUDP(t, n.B1.Addr(family))
-		n.World.ServeUDP(t, fixtures.External.Addr(family))
-		netlab.CarriesService(t, *n.World, n.A.Addr(family))
+		n.External.ServeUDP(t, fixtures.External.Addr(family))
+		netlab.CarriesService(t, *n.External, n.A.Addr(family))
 		netlab.CarriesService(t, n.A1.Netns, n.A.Addr(family))                                            // of its own node
 		if err := netlab.EchoUDP(n.A2.Dial(t, "udp", fixtures.External.Addr(family)), 3000); err != nil { // masqueraded, fragmented
 			t.Error(err)
 		}
-		silent := n.World.DialPort(t, "udp", netip.AddrPortFrom(n.A.Addr(family), fixtures.WorldPort+1))
+		silent := n.External.DialPort(t, "udp", netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort+1))
 		fixtures.Write(t, silent, "no reply")
 		if err := n.A2.Ping(t, n.A2.Addr(family), fixtures.External.Addr(family)); err != nil {
 			t.Error(err)

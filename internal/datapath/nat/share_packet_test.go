@@ -105,7 +105,7 @@ func withTwoPods(t *testing.T, cfg config.Datapath, f func(t *testing.T, r *harn
 var smallTables = config.Sizes{NAT: 256, NATPending: 128}
 
 // While a map has free entries, a new connection evicts no other, neither of its own pod nor of one that holds more.
-func TestNobodyLosesWhileThereIsRoom(t *testing.T) {
+func TestNoEvictionBelowCapacity(t *testing.T) {
 	withTwoPods(t, config.Datapath{Sizes: smallTables}, func(t *testing.T, r *harness.Harness, greedy, modest asker) {
 		const open = 16 // of each pod: half of the slots together
 		// A pod that has used each slot once holds the map by its slot count, although its connections are over.
@@ -205,7 +205,7 @@ func TestHalfOpenOfOthersSurviveFlood(t *testing.T) {
 }
 
 // If the agent removes no expired entries, the datapath evicts them when it needs space: here TCP connections.
-func TestExpiredGiveWayWithoutAgent(t *testing.T) {
+func TestExpiredAreEvictedWithoutAgent(t *testing.T) {
 	withTwoPods(t, config.Datapath{Sizes: smallTables}, func(t *testing.T, r *harness.Harness, greedy, _ asker) {
 		const room = 128
 		full := 0

@@ -63,16 +63,16 @@ func (e entry) state(back bpf.NatEntry) conntrack.State {
 		reset := (e.value.Flags|back.Flags)&flagReset != 0
 		switch {
 		case e.value.Flags&flagsEnded != 0 && back.Flags&flagsEnded != 0, reset && e.pending:
-			return conntrack.Closed
+			return conntrack.StateClosed
 		case closing(e.value, back), closing(back, e.value):
-			return conntrack.Closing
+			return conntrack.StateClosing
 		}
 	}
 	// A DSR entry stays pending, since this node sees no reply; continued packets show that it is established.
 	if e.pending && (!e.dsr() || e.value.Packets < 2) {
-		return conntrack.Opening
+		return conntrack.StateNew
 	}
-	return conntrack.Established
+	return conntrack.StateEstablished
 }
 
 // timeWait is how long the port of a connection that its server closed is not reused, unless `nat` is crowded.
@@ -86,11 +86,11 @@ const shortest = time.Duration(bpf.TimeoutTIMEOUT_TCP_CLOSED) * time.Second
 func (e entry) timeout(state conntrack.State, back bpf.NatEntry) time.Duration {
 	var seconds bpf.Timeout
 	switch protocol := cluster.Protocol(e.key.Protocol); {
-	case state == conntrack.Closed:
+	case state == conntrack.StateClosed:
 		seconds = bpf.TimeoutTIMEOUT_TCP_CLOSED
-	case state == conntrack.Closing:
+	case state == conntrack.StateClosing:
 		seconds = bpf.TimeoutTIMEOUT_TCP_CLOSING
-	case conntrack.HasEnd(e.key.Protocol) && state == conntrack.Established:
+	case conntrack.HasEnd(e.key.Protocol) && state == conntrack.StateEstablished:
 		seconds = bpf.TimeoutTIMEOUT_TCP
 	case conntrack.HasEnd(e.key.Protocol) && e.replied(back):
 		seconds = bpf.TimeoutTIMEOUT_NAT_SYN_RECV

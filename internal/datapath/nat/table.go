@@ -144,8 +144,8 @@ func (c *Table) ended(e entry, now time.Duration, inspect bool) (bool, error) {
 		quiet = min(quiet, now-time.Duration(back.Seen))
 	}
 	state := e.state(back)
-	if c.crowded && state == conntrack.Closing && (e.value.Flags|back.Flags)&flagReset != 0 {
-		state = conntrack.Closed
+	if c.crowded && state == conntrack.StateClosing && (e.value.Flags|back.Flags)&flagReset != 0 {
+		state = conntrack.StateClosed
 	}
 	lasts := e.timeout(state, back)
 	if rests {

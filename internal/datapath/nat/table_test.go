@@ -25,48 +25,48 @@ func TestConnectionsExpire(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		protocol    uint8
-		opening     bool
+		pending     bool
 		there, back fixtures.Half
 		lasts       time.Duration   // from the later packet of both
 		state       conntrack.State // of the initiator's direction
 		inspected   bool            // found only over several calls
 		not, only   string          // the direction that must not, or must, be idle longer
 	}{
-		{name: "TCP established", protocol: tcp, lasts: 6 * time.Hour, state: conntrack.Established},
-		{name: "TCP, one end has sent FIN", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsFIN}, lasts: 4 * time.Minute, state: conntrack.Closing},
+		{name: "TCP established", protocol: tcp, lasts: 6 * time.Hour, state: conntrack.StateEstablished},
+		{name: "TCP, one end has sent FIN", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsFIN}, lasts: 4 * time.Minute, state: conntrack.StateClosing},
 		{name: "TCP, the other end has sent FIN", protocol: tcp, back: fixtures.Half{Flags: fixtures.IsFIN}, lasts: 4 * time.Minute},
 		{name: "TCP, both ends have sent FIN", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsFIN}, back: fixtures.Half{Flags: fixtures.IsFIN}, lasts: 10 * time.Second},
-		{name: "TCP, the backend has sent FIN first", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsFIN | fixtures.IsResting}, back: fixtures.Half{Flags: fixtures.IsFIN | fixtures.IsResting}, lasts: time.Minute, state: conntrack.Closing},
+		{name: "TCP, the backend has sent FIN first", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsFIN | fixtures.IsResting}, back: fixtures.Half{Flags: fixtures.IsFIN | fixtures.IsResting}, lasts: time.Minute, state: conntrack.StateClosing},
 		{name: "TCP, the backend has sent FIN first, the client none", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsResting}, back: fixtures.Half{Flags: fixtures.IsFIN | fixtures.IsResting}, lasts: 4 * time.Minute},
-		{name: "TCP, the client has sent RST", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsReset}, lasts: 4 * time.Minute, state: conntrack.Closing, not: "there"},
+		{name: "TCP, the client has sent RST", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsReset}, lasts: 4 * time.Minute, state: conntrack.StateClosing, not: "there"},
 		{name: "TCP, the backend has sent RST", protocol: tcp, back: fixtures.Half{Flags: fixtures.IsReset}, lasts: 4 * time.Minute, not: "back"},
-		{name: "TCP, the client has sent RST and the backend FIN", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsReset}, back: fixtures.Half{Flags: fixtures.IsFIN}, lasts: 10 * time.Second, state: conntrack.Closing},
-		{name: "TCP, both ends have sent RST", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsReset}, back: fixtures.Half{Flags: fixtures.IsReset}, lasts: 10 * time.Second, state: conntrack.Closing},
-		{name: "TCP, the backend goes on after RST of the client", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsReset}, lasts: 6 * time.Hour, state: conntrack.Closing, only: "there"},
+		{name: "TCP, the client has sent RST and the backend FIN", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsReset}, back: fixtures.Half{Flags: fixtures.IsFIN}, lasts: 10 * time.Second, state: conntrack.StateClosing},
+		{name: "TCP, both ends have sent RST", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsReset}, back: fixtures.Half{Flags: fixtures.IsReset}, lasts: 10 * time.Second, state: conntrack.StateClosing},
+		{name: "TCP, the backend goes on after RST of the client", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsReset}, lasts: 6 * time.Hour, state: conntrack.StateClosing, only: "there"},
 		{name: "TCP, the client goes on after RST of the backend", protocol: tcp, back: fixtures.Half{Flags: fixtures.IsReset}, lasts: 6 * time.Hour, only: "back"},
-		{name: "TCP without an answer", protocol: tcp, opening: true, lasts: 2 * time.Minute, state: conntrack.Opening},
-		{name: "TCP with an answer and no more", protocol: tcp, opening: true, back: fixtures.Half{Packets: 1}, lasts: time.Minute, state: conntrack.Opening},
-		{name: "TCP refused", protocol: tcp, opening: true, back: fixtures.Half{Flags: fixtures.IsReset}, lasts: 10 * time.Second},
-		{name: "UDP", protocol: udp, lasts: 30 * time.Second, state: conntrack.Established},
-		{name: "UDP, a stream of one direction only", protocol: udp, there: fixtures.Half{Flags: fixtures.IsStream}, lasts: 30 * time.Second, state: conntrack.Established},
-		{name: "UDP, a stream", protocol: udp, there: fixtures.Half{Flags: fixtures.IsStream}, back: fixtures.Half{Flags: fixtures.IsStream}, lasts: 2 * time.Minute, state: conntrack.Established},
-		{name: "UDP direct, a stream", protocol: udp, opening: true, there: fixtures.Half{Flags: fixtures.IsDirect | fixtures.IsStream, Packets: 2}, back: fixtures.Half{Missing: true}, lasts: 2 * time.Minute, state: conntrack.Established},
-		{name: "UDP has no FIN", protocol: udp, there: fixtures.Half{Flags: fixtures.IsFIN}, lasts: 30 * time.Second, state: conntrack.Established},
-		{name: "UDP without an answer", protocol: udp, opening: true, lasts: 30 * time.Second, state: conntrack.Opening},
-		{name: "SCTP established", protocol: sctp, lasts: 6 * time.Hour, state: conntrack.Established},
-		{name: "SCTP, one end shuts down", protocol: sctp, there: fixtures.Half{Flags: fixtures.IsFIN}, lasts: 4 * time.Minute, state: conntrack.Closing},
+		{name: "TCP without a reply", protocol: tcp, pending: true, lasts: 2 * time.Minute, state: conntrack.StateNew},
+		{name: "TCP with one reply", protocol: tcp, pending: true, back: fixtures.Half{Packets: 1}, lasts: time.Minute, state: conntrack.StateNew},
+		{name: "TCP rejected", protocol: tcp, pending: true, back: fixtures.Half{Flags: fixtures.IsReset}, lasts: 10 * time.Second},
+		{name: "UDP", protocol: udp, lasts: 30 * time.Second, state: conntrack.StateEstablished},
+		{name: "UDP, a stream of one direction only", protocol: udp, there: fixtures.Half{Flags: fixtures.IsStream}, lasts: 30 * time.Second, state: conntrack.StateEstablished},
+		{name: "UDP, a stream", protocol: udp, there: fixtures.Half{Flags: fixtures.IsStream}, back: fixtures.Half{Flags: fixtures.IsStream}, lasts: 2 * time.Minute, state: conntrack.StateEstablished},
+		{name: "UDP direct, a stream", protocol: udp, pending: true, there: fixtures.Half{Flags: fixtures.IsDirect | fixtures.IsStream, Packets: 2}, back: fixtures.Half{Missing: true}, lasts: 2 * time.Minute, state: conntrack.StateEstablished},
+		{name: "UDP has no FIN", protocol: udp, there: fixtures.Half{Flags: fixtures.IsFIN}, lasts: 30 * time.Second, state: conntrack.StateEstablished},
+		{name: "UDP without a reply", protocol: udp, pending: true, lasts: 30 * time.Second, state: conntrack.StateNew},
+		{name: "SCTP established", protocol: sctp, lasts: 6 * time.Hour, state: conntrack.StateEstablished},
+		{name: "SCTP, one end shuts down", protocol: sctp, there: fixtures.Half{Flags: fixtures.IsFIN}, lasts: 4 * time.Minute, state: conntrack.StateClosing},
 		{name: "SCTP, both ends have shut down", protocol: sctp, there: fixtures.Half{Flags: fixtures.IsFIN}, back: fixtures.Half{Flags: fixtures.IsFIN}, lasts: 10 * time.Second},
-		{name: "SCTP without an answer", protocol: sctp, opening: true, lasts: 2 * time.Minute, state: conntrack.Opening},
-		{name: "ICMP echo", protocol: uint8(cluster.ICMP), lasts: 30 * time.Second, state: conntrack.Established},
-		{name: "ICMPv6 echo", protocol: uint8(cluster.ICMPv6), lasts: 30 * time.Second, state: conntrack.Established},
-		{name: "TCP direct", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsDirect}, back: fixtures.Half{Missing: true}, lasts: 6 * time.Hour, state: conntrack.Established},
-		{name: "TCP direct, one packet", protocol: tcp, opening: true, there: fixtures.Half{Flags: fixtures.IsDirect}, back: fixtures.Half{Missing: true}, lasts: 2 * time.Minute, state: conntrack.Opening},
-		{name: "TCP direct, several packets", protocol: tcp, opening: true, there: fixtures.Half{Flags: fixtures.IsDirect, Packets: 2}, back: fixtures.Half{Missing: true}, lasts: 6 * time.Hour, state: conntrack.Established},
-		{name: "TCP plain", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsPlain}, back: fixtures.Half{Flags: fixtures.IsPlain}, lasts: 6 * time.Hour, state: conntrack.Established},
-		{name: "the way back is missing", protocol: tcp, back: fixtures.Half{Missing: true}, lasts: 10 * time.Second, inspected: true},
-		{name: "the way back was pushed out of the openings", protocol: tcp, opening: true, back: fixtures.Half{Missing: true}, lasts: 2 * time.Minute, state: conntrack.Opening},
-		{name: "a way back is all there is", protocol: udp, there: fixtures.Half{Missing: true}, lasts: 10 * time.Second, inspected: true},
-		{name: "a way back is all there is of an opening", protocol: tcp, opening: true, there: fixtures.Half{Missing: true}, lasts: 2 * time.Minute},
+		{name: "SCTP without a reply", protocol: sctp, pending: true, lasts: 2 * time.Minute, state: conntrack.StateNew},
+		{name: "ICMP echo", protocol: uint8(cluster.ICMP), lasts: 30 * time.Second, state: conntrack.StateEstablished},
+		{name: "ICMPv6 echo", protocol: uint8(cluster.ICMPv6), lasts: 30 * time.Second, state: conntrack.StateEstablished},
+		{name: "TCP direct", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsDirect}, back: fixtures.Half{Missing: true}, lasts: 6 * time.Hour, state: conntrack.StateEstablished},
+		{name: "TCP direct, one packet", protocol: tcp, pending: true, there: fixtures.Half{Flags: fixtures.IsDirect}, back: fixtures.Half{Missing: true}, lasts: 2 * time.Minute, state: conntrack.StateNew},
+		{name: "TCP direct, several packets", protocol: tcp, pending: true, there: fixtures.Half{Flags: fixtures.IsDirect, Packets: 2}, back: fixtures.Half{Missing: true}, lasts: 6 * time.Hour, state: conntrack.StateEstablished},
+		{name: "TCP plain", protocol: tcp, there: fixtures.Half{Flags: fixtures.IsPlain}, back: fixtures.Half{Flags: fixtures.IsPlain}, lasts: 6 * time.Hour, state: conntrack.StateEstablished},
+		{name: "no reply entry", protocol: tcp, back: fixtures.Half{Missing: true}, lasts: 10 * time.Second, inspected: true},
+		{name: "the reply entry was evicted from nat_pending", protocol: tcp, pending: true, back: fixtures.Half{Missing: true}, lasts: 2 * time.Minute, state: conntrack.StateNew},
+		{name: "only the reply entry", protocol: udp, there: fixtures.Half{Missing: true}, lasts: 10 * time.Second, inspected: true},
+		{name: "only the reply entry of a pending connection", protocol: tcp, pending: true, there: fixtures.Half{Missing: true}, lasts: 2 * time.Minute},
 	} {
 		for _, quieter := range []string{"both", "there", "back"} {
 			if quieter == c.not || c.only != "" && quieter != c.only {
@@ -75,7 +75,7 @@ func TestConnectionsExpire(t *testing.T) {
 			t.Run(c.name+", quiet "+quieter, func(t *testing.T) {
 				d := openSmall(t)
 				m := d.Objects.Maps.Nat
-				if c.opening {
+				if c.pending {
 					m = d.Objects.Maps.NatPending
 				}
 				fill := func(quiet time.Duration) {

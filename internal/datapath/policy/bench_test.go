@@ -40,7 +40,7 @@ func BenchmarkPolicy(b *testing.B) {
 				for i := range c.blocks {
 					a := fixtures.PodA.V4.As4()
 					a[0], a[1], a[2], a[3] = 100, byte(i>>16), byte(i>>8), byte(i)
-					p.Tables.Blocks[fixtures.Prefix(fmt.Sprintf("%d.%d.%d.%d/32", a[0], a[1], a[2], a[3]))] = harness.IdWorld
+					p.Tables.Blocks[fixtures.Prefix(fmt.Sprintf("%d.%d.%d.%d/32", a[0], a[1], a[2], a[3]))] = harness.IdExternal
 				}
 				if c.selected {
 					for _, pod := range []fixtures.Member{fixtures.PodA, fixtures.PodA2} {
@@ -73,14 +73,14 @@ func BenchmarkPolicyConnection(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			p := harness.NewPolicy(b, config.Datapath{EBPFRouting: true, Flows: c.flows})
 			delete(p.Tables.Identities, fixtures.PodB.V4)
-			p.Tables.Blocks[fixtures.Prefix("10.1.2.0/24")] = harness.IdWorld
+			p.Tables.Blocks[fixtures.Prefix("10.1.2.0/24")] = harness.IdExternal
 			for i := range uint32(c.blocks) {
 				spread := i * 0x9e3779b1
-				p.Tables.Blocks[fixtures.Prefix(fmt.Sprintf("10.%d.%d.%d/32", byte(spread>>24), byte(spread>>16), byte(spread>>8)))] = harness.IdWorld
+				p.Tables.Blocks[fixtures.Prefix(fmt.Sprintf("10.%d.%d.%d/32", byte(spread>>24), byte(spread>>16), byte(spread>>8)))] = harness.IdExternal
 			}
 			p.Sync(b)
 			if c.selected {
-				p.Ingress(b, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
+				p.Ingress(b, map[policy.Identity]policy.Ports{harness.IdExternal: harness.PortsTCP80})
 			}
 			measureConnections(p, b)
 		})

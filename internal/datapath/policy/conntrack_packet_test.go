@@ -11,7 +11,7 @@ import (
 )
 
 // Replies need no rule, in either direction, and a packet that only looks like one is denied.
-func TestPolicyAnswers(t *testing.T) {
+func TestPolicyReplies(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		pod, peer := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodB, Port: 53}.At(family)
@@ -85,9 +85,9 @@ func TestPolicyRevokes(t *testing.T) {
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
 		p.Allows(t, "SYN", syn)
 		open()
-		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80, harness.IdWorld: harness.PortsTCP80})
+		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80, harness.IdExternal: harness.PortsTCP80})
 		open()
-		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
+		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdExternal: harness.PortsTCP80})
 		for range 3 {
 			p.Denies(t, "data, denied", data, harness.NoIngress)
 			p.Denies(t, "data back, denied", back, harness.NoIngress)
@@ -100,9 +100,9 @@ func TestPolicyRevokes(t *testing.T) {
 		delete(p.Tables.Pods, fixtures.PodA.V4)
 		delete(p.Tables.Pods, fixtures.PodA.V6)
 		p.Sync(t)
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		open()
-		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
+		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdExternal: harness.PortsTCP80})
 		p.Denies(t, "from before the policy", data, harness.NoIngress)
 
 		// UDP: a packet of the receiver does not reverse the connection.
@@ -112,7 +112,7 @@ func TestPolicyRevokes(t *testing.T) {
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsUDP})
 		p.Allows(t, "query", query)
 		p.Allows(t, "reply", reply)
-		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
+		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdExternal: harness.PortsTCP80})
 		p.Denies(t, "reply, denied", reply, harness.NoIngress)
 		p.Denies(t, "query, denied", query, harness.NoIngress)
 	})
@@ -132,19 +132,19 @@ func TestPolicyAfterEviction(t *testing.T) {
 			last := harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpRST|fixtures.TcpACK))
 			allowed := map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80}
 			p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, allowed))
-			p.Forget(t)
+			p.ClearVerdicts(t)
 			p.Denies(t, c.name+": data back, first", back, harness.NoEgress)
 			p.Allows(t, c.name+": data", data)
 			p.Allows(t, c.name+": data again", data)
 			p.Allows(t, c.name+": data back", back)
-			p.Forget(t)
+			p.ClearVerdicts(t)
 			p.Denies(t, c.name+": a reset by an end that may not initiate it", last, harness.NoEgress)
 			p.Allows(t, c.name+": a reset", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpRST|fixtures.TcpACK)))
 			if n := len(p.Entries(t)); n != 0 {
 				t.Errorf("%s: a reset creates %d entries", c.name, n)
 			}
 			p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{}))
-			p.Forget(t)
+			p.ClearVerdicts(t)
 			p.Denies(t, c.name+": data, denied", data, harness.NoIngress)
 			p.Denies(t, c.name+": data back, denied", back, harness.NoEgress)
 		}
@@ -152,7 +152,7 @@ func TestPolicyAfterEviction(t *testing.T) {
 		query := harness.WireBrings(harness.Datagram(fixtures.FromWire(), harness.End{Member: fixtures.PodB, Port: 40000}.At(family), harness.End{Member: fixtures.PodA, Port: 53}.At(family)))
 		reply := harness.PodSends(harness.Datagram(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 53}.At(family), harness.End{Member: fixtures.PodB, Port: 40000}.At(family)))
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsUDP}))
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "a reply to nothing", reply, harness.NoEgress)
 		p.Allows(t, "the next query", query)
 		p.Allows(t, "its reply", reply)
@@ -181,12 +181,12 @@ func TestPolicyCounts(t *testing.T) {
 		if s.Packets != [2]uint64{102, 101} || s.Bytes != [2]uint64{bytes, bytes - uint64(len(back.Bytes()))} {
 			t.Errorf("packets %d, bytes %d, expected 102 and 101, %d", s.Packets, s.Bytes, bytes)
 		}
-		if s.Source != client || s.Destination != server || s.State != conntrack.Closed || s.Ingress != harness.ThePolicy || s.Egress != 0 {
+		if s.Source != client || s.Destination != server || s.State != conntrack.StateClosed || s.Ingress != harness.ThePolicy || s.Egress != 0 {
 			t.Errorf("entry %+v", s)
 		}
 		p.Allows(t, "the next connection with these ports", harness.WireBrings(syn))
 		all = p.Entries(t)
-		if s := all[len(all)-1]; s.Packets != [2]uint64{1, 0} || s.State == conntrack.Closed {
+		if s := all[len(all)-1]; s.Packets != [2]uint64{1, 0} || s.State == conntrack.StateClosed {
 			t.Errorf("entry %+v", s)
 		}
 	})

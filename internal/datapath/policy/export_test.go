@@ -25,7 +25,7 @@ func (p *Table) All() (*policy.Tables, error) {
 
 // PolicyCounts are the numbers of entries of the policy tables.
 type PolicyCounts struct {
-	// Pods counts addresses of selected pods, and Closed those that are deny-all in some direction.
+	// Pods counts addresses of selected pods, and Closed the ones that are deny-all in some direction.
 	Pods, Closed                        int
 	Identities, Blocks, Policies, Ports int
 }

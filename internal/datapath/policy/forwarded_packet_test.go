@@ -29,15 +29,15 @@ func TestPolicyMasqueraded(t *testing.T) {
 			p.Allows(t, "the port of the block", forwarded(from(80)))
 			p.Denies(t, "another port", forwarded(from(81)), harness.NoIngress)
 			p.Allows(t, "the node itself", from(82))
-			p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
+			p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdExternal: harness.PortsTCP80})
 			p.Denies(t, "the port of another block", forwarded(from(80)), harness.NoIngress)
 			p.Ingress(t, map[policy.Identity]policy.Ports{policy.IdentityUnknown: harness.PortsTCP80, idLink: 0})
 			p.Denies(t, "denied to the block, allowed to all", forwarded(from(80)), harness.NoIngress)
 
 			// A block of this address, within the other.
 			single := netip.PrefixFrom(fixtures.NodeA.Addr(family), fixtures.NodeA.Addr(family).BitLen())
-			p.Tables.Blocks[single] = harness.IdWorld
-			p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
+			p.Tables.Blocks[single] = harness.IdExternal
+			p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdExternal: harness.PortsTCP80})
 			p.Allows(t, "the port of the single address", forwarded(from(80)))
 			delete(p.Tables.Blocks, single)
 		})

@@ -63,7 +63,7 @@ func TestPolicyHiddenSYN(t *testing.T) {
 		long.Transport[12] = 4 << 4
 		p.Denies(t, "a first piece with too short a header", harness.WireBrings(long.Payload("twelve bytes").Fragment(0, true)), badPiece)
 
-		p.ForgetFragments(t)
+		p.ClearFragments(t)
 		p.Allows(t, "a first piece with the whole header", harness.WireBrings(whole.Payload("1234").Fragment(0, true)))
 		p.Allows(t, "a later one", harness.WireBrings(whole.Payload("12345678").Fragment(24, false)))
 	})
@@ -84,7 +84,7 @@ func TestPolicyShortFirstPieces(t *testing.T) {
 			"echo": {harness.EchoOf(fixtures.FromWire(), peer.Addr(), pod.Addr(), 7, false), 8},
 		} {
 			first := harness.WireBrings(c.in.Fragment(0, true))
-			p.ForgetFragments(t)
+			p.ClearFragments(t)
 			p.Denies(t, name+", cut off", holding(first, c.needs-1+fragmentHeader(family)), badPiece)
 			p.Allows(t, name+", whole", holding(first, c.needs+fragmentHeader(family)))
 		}
@@ -142,7 +142,7 @@ func TestPolicySecondFirstPiece(t *testing.T) {
 		}
 		first, next, last := pieces(53)
 		other, _, _ := pieces(54)
-		p.ForgetFragments(t)
+		p.ClearFragments(t)
 		p.Allows(t, "the first piece", first)
 		p.Allows(t, "a later one", next)
 		p.Denies(t, "another first piece, with other ports", other, badPiece)
@@ -200,7 +200,7 @@ func TestTranslationReadsNoTrailingBytes(t *testing.T) {
 			p.CheckOne(t, harness.Untouched(name+" whose IP header lies behind the packet", short))
 		}
 		first := transport(fixtures.FromPod(), pod, f.Frontend).Payload("12345678").Fragment(0, true)
-		p.ForgetFragments(t)
+		p.ClearFragments(t)
 		p.Denies(t, name+": a first piece without its header", holding(harness.PodSends(first), needs-1+fragmentHeader(family)), badPiece)
 		p.Allows(t, name+": a first piece", harness.PodSends(first))
 		if protocol == fixtures.ProtoTCP {

@@ -32,7 +32,7 @@ func TestPolicyMiddleByItsSender(t *testing.T) {
 					return harness.PodSends(harness.SegmentOf(fixtures.FromPod(), from, to, flags))
 				}
 				p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: some}))
-				p.Forget(t)
+				p.ClearVerdicts(t)
 				for _, flags := range []byte{fixtures.TcpPSH | fixtures.TcpACK, fixtures.TcpSYN | fixtures.TcpACK, fixtures.TcpFIN | fixtures.TcpACK, fixtures.TcpRST | fixtures.TcpACK, 0} {
 					p.Denies(t, "from the pod: what it may not initiate", leaves(server, client, flags), harness.NoEgress)
 				}
@@ -42,7 +42,7 @@ func TestPolicyMiddleByItsSender(t *testing.T) {
 
 				server, client = harness.End{Member: fixtures.PodB, Port: ports[1]}.At(family), harness.End{Member: fixtures.PodA, Port: ports[0]}.At(family)
 				p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{{Set: harness.RulesOf2, Identity: harness.IdB}: some})
-				p.Forget(t)
+				p.ClearVerdicts(t)
 				for _, flags := range []byte{fixtures.TcpPSH | fixtures.TcpACK, fixtures.TcpSYN | fixtures.TcpACK, fixtures.TcpFIN | fixtures.TcpACK, fixtures.TcpRST | fixtures.TcpACK, 0} {
 					p.Denies(t, "to the pod: what others may not initiate", comes(server, client, flags), harness.NoIngress)
 				}
@@ -52,10 +52,10 @@ func TestPolicyMiddleByItsSender(t *testing.T) {
 
 				// With isolation in one direction only, the other one is unrestricted, and this one stays restricted.
 				p.Egress(t, map[policy.Identity]policy.Ports{})
-				p.Forget(t)
+				p.ClearVerdicts(t)
 				p.Denies(t, "from a pod isolated for egress only", leaves(client, server, fixtures.TcpPSH|fixtures.TcpACK), harness.NoEgress)
 				p.Ingress(t, map[policy.Identity]policy.Ports{})
-				p.Forget(t)
+				p.ClearVerdicts(t)
 				p.Denies(t, "to a pod isolated for ingress only", comes(server, client, fixtures.TcpPSH|fixtures.TcpACK), harness.NoIngress)
 			})
 		}
@@ -72,7 +72,7 @@ func TestPolicyUnseenAgain(t *testing.T) {
 		data := harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpACK))
 		back := harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpACK))
 		p.Govern(t, fixtures.PodA, sets, both)
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, "data", data)
 		p.Govern(t, fixtures.PodA, sets, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery}))
 		p.Allows(t, "data, which only its sender may open now", data)

@@ -39,8 +39,8 @@ func obey(n *netlab.Node, t *testing.T, pods map[*netlab.Pod]policy.Sets, allowe
 		Pods: map[netip.Addr]policy.Sets{}, Policies: map[policy.Peer]policy.Ports{}, Identities: map[netip.Addr]policy.Identity{},
 		Ports: map[policy.PortPrefix]policy.Policy{{Ports: harness.PortsEvery}: harness.ThePolicy},
 		Blocks: map[netip.Prefix]policy.Identity{
-			fixtures.Prefix("203.0.113.0/24"): harness.IdWorld, fixtures.Prefix("2001:db8::/32"): harness.IdWorld,
-			fixtures.Prefix("172.30.0.9/32"): harness.IdWorld, fixtures.Prefix("fd00:172:30::9/128"): harness.IdWorld,
+			fixtures.Prefix("203.0.113.0/24"): harness.IdExternal, fixtures.Prefix("2001:db8::/32"): harness.IdExternal,
+			fixtures.Prefix("172.30.0.9/32"): harness.IdExternal, fixtures.Prefix("fd00:172:30::9/128"): harness.IdExternal,
 			fixtures.Prefix("172.30.0.0/24"): idOtherNode, fixtures.Prefix("fd00:172:30::/64"): idOtherNode,
 		},
 	}
@@ -67,13 +67,13 @@ func TestPolicyTraffic(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := netlab.NewNetwork(t, o)
 			obey(n.A, t, map[*netlab.Pod]policy.Sets{n.A1: {Ingress: harness.Rules, Egress: harness.RulesOf2}, n.A2: {Ingress: harness.RulesHere}},
-				map[policy.Set][]policy.Identity{harness.RulesOf2: {harness.IdB, harness.IdA2, harness.IdWorld}, harness.RulesHere: {harness.IdA}})
+				map[policy.Set][]policy.Identity{harness.RulesOf2: {harness.IdB, harness.IdA2, harness.IdExternal}, harness.RulesHere: {harness.IdA}})
 			obey(n.B, t, map[*netlab.Pod]policy.Sets{n.B1: {Ingress: harness.RulesHere}}, map[policy.Set][]policy.Identity{harness.RulesHere: {harness.IdA}})
 			n.CarriesPods(t)
 			for _, family := range fixtures.Families {
 				t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
 					a1 := n.A1.Addr(family)
-					netlab.Carries(t, n.A1.Netns, *n.World, a1, fixtures.External.Addr(family))
+					netlab.Carries(t, n.A1.Netns, *n.External, a1, fixtures.External.Addr(family))
 					netlab.Carries(t, n.A1.Netns, n.A.Netns, a1, n.A.Addr(family))
 					netlab.Carries(t, n.A.Netns, n.A1.Netns, n.A.Addr(family), a1)
 				})
@@ -84,7 +84,7 @@ func TestPolicyTraffic(t *testing.T) {
 			for _, family := range fixtures.Families {
 				server := n.A1.ListenUDP(t, n.A1.Addr(family))
 				fixtures.Write(t, n.B1.Dial(t, "udp", n.A1.Addr(family)), "denied")
-				fixtures.Write(t, n.World.Dial(t, "udp", n.A1.Addr(family)), "denied")
+				fixtures.Write(t, n.External.Dial(t, "udp", n.A1.Addr(family)), "denied")
 				netlab.ExpectNothing(t, server)
 				server = n.B.ListenUDP(t, n.B.Addr(family))
 				fixtures.Write(t, n.A1.Dial(t, "udp", n.B.Addr(family)), "denied")
@@ -122,7 +122,7 @@ func TestPolicyStopsConnections(t *testing.T) {
 					if err := netlab.EchoTCP(before, 100000); err != nil {
 						t.Fatal(err)
 					}
-					obey(n.A, t, selected, map[policy.Set][]policy.Identity{harness.Rules: {harness.IdWorld}})
+					obey(n.A, t, selected, map[policy.Set][]policy.Identity{harness.Rules: {harness.IdExternal}})
 					expectStopped(t, c)
 					if i == 0 {
 						expectStopped(t, before)
@@ -168,7 +168,7 @@ func TestPolicyServices(t *testing.T) {
 		t.Run(fmt.Sprintf("ebpf=%t", routing), func(t *testing.T) {
 			n := netlab.NewNetwork(t, netlab.Options{Cfg: config.Datapath{EBPFRouting: routing, Masquerade: true, Services: true, Policy: true}})
 			pods := map[*netlab.Pod]policy.Sets{n.A1: {Ingress: harness.Rules, Egress: harness.RulesOf2}, n.A2: {Ingress: harness.RulesHere, Egress: harness.RulesHere}}
-			allowed := map[policy.Set][]policy.Identity{harness.RulesOf2: {harness.IdB, harness.IdA2, harness.IdWorld}, harness.RulesHere: {harness.IdA}, harness.Rules: {harness.IdWorld}}
+			allowed := map[policy.Set][]policy.Identity{harness.RulesOf2: {harness.IdB, harness.IdA2, harness.IdExternal}, harness.RulesHere: {harness.IdA}, harness.Rules: {harness.IdExternal}}
 			for _, family := range fixtures.Families {
 				t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
 					obey(n.A, t, pods, allowed)
@@ -180,7 +180,7 @@ func TestPolicyServices(t *testing.T) {
 					n.A1.ServeTCP(t, n.A1.Addr(family))
 					n.A1.ServeUDP(t, n.A1.Addr(family))
 					n.A.Serve(t, n.A.Addr(family), n.A1.Addr(family))
-					netlab.CarriesService(t, *n.World, n.A.Addr(family))
+					netlab.CarriesService(t, *n.External, n.A.Addr(family))
 					if family == fixtures.Families[0] {
 						n.DropsNothing(t) // the following packets are dropped
 					}
@@ -190,7 +190,7 @@ func TestPolicyServices(t *testing.T) {
 					obey(n.A, t, pods, less)
 					server := n.B1.ListenUDP(t, n.B1.Addr(family))
 					n.A.Serve(t, fixtures.ClusterIP.Addr(family), n.B1.Addr(family))
-					fixtures.Write(t, n.A1.DialPort(t, "udp", netip.AddrPortFrom(fixtures.ClusterIP.Addr(family), fixtures.WorldPort)), "denied")
+					fixtures.Write(t, n.A1.DialPort(t, "udp", netip.AddrPortFrom(fixtures.ClusterIP.Addr(family), fixtures.ServicePort)), "denied")
 					netlab.ExpectNothing(t, server)
 				})
 			}

@@ -48,7 +48,7 @@ func isNode(e evaluate.Endpoint) bool {
 }
 
 // A reused client port has no conntrack entry: the old one would decide for the new connection.
-func TestOracleKnowsNoConnection(t *testing.T) {
+func TestOracleWithoutConnection(t *testing.T) {
 	o := newPolicyOracle(t, config.Datapath{EBPFRouting: true})
 	r := testenv.Rand(t)
 	o.compare(t, r, oracle.Random(r), perCluster)

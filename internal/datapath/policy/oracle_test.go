@@ -202,7 +202,7 @@ const (
 func (o *PolicyOracle) newClientPort() uint16 {
 	port := o.connections % clientPorts
 	if port == 0 {
-		o.Forget(o.tb)
+		o.ClearVerdicts(o.tb)
 	}
 	o.connections++
 	return uint16(firstClientPort + port)

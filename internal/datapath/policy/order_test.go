@@ -57,7 +57,7 @@ func blockOf(blocks []netip.Prefix, a netip.Addr) (found netip.Prefix, in bool) 
 	return found, in
 }
 
-// Changes of pods that isolate or deny come first, then changes of rules, then those that open.
+// Changes of pods that isolate or deny come first, then changes of rules, then changes that allow more.
 func TestPoliciesPodSteps(t *testing.T) {
 	type sets = policy.Sets
 	for _, c := range []struct{ now, then, first, second sets }{

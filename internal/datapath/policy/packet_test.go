@@ -28,7 +28,7 @@ func TestPolicyIngress(t *testing.T) {
 		p.Denies(t, "an external client", from(fixtures.External, 80), harness.NoIngress)
 		p.Denies(t, "another node", from(fixtures.NodeB, 80), harness.NoIngress)
 
-		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsRange, harness.IdWorld: harness.PortsUDP})
+		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsRange, harness.IdExternal: harness.PortsUDP})
 		for port := uint16(7998); port < 8010; port++ {
 			if port >= 8000 && port < 8008 {
 				p.Allows(t, fmt.Sprint("port ", port), from(fixtures.PodB, port))
@@ -56,7 +56,7 @@ func TestPolicyEgress(t *testing.T) {
 		to := func(peer fixtures.Member, port uint16) harness.Run {
 			return harness.PodSends(harness.SegmentOf(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: peer, Port: port}.At(family), fixtures.TcpSYN))
 		}
-		p.Egress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80, harness.IdA2: harness.PortsTCP80, harness.IdWorld: harness.PortsEvery})
+		p.Egress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80, harness.IdA2: harness.PortsTCP80, harness.IdExternal: harness.PortsEvery})
 		for name, peer := range map[string]fixtures.Member{"a pod of another node": fixtures.PodB, "a pod behind a tunnel": fixtures.PodT, "a local pod": fixtures.PodA2} {
 			p.Allows(t, name, to(peer, 80))
 			p.Denies(t, name+", another port", to(peer, 443), harness.NoEgress)

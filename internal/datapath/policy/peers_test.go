@@ -108,7 +108,7 @@ func TestPeersThatHaveNoRoom(t *testing.T) {
 
 // An address that a block excepts has the unknown identity in the map. A pod that gets the address reuses the entry,
 // and deleting the pod removes it.
-func TestNobodyBecomesAPod(t *testing.T) {
+func TestNoAddressBecomesAPod(t *testing.T) {
 	d := openTable(t, config.Datapath{Sizes: config.Sizes{Identities: 2}})
 	a, b, c := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("10.1.0.3")
 	pod := policy.IdentityPod | 1

@@ -41,7 +41,7 @@ func TestCloseDoesNotWaitForSync(t *testing.T) {
 		if got := err == nil && sets.Ingress == uint32(policy.DenyAll) && sets.Egress == uint32(policy.DenyAll); got != want {
 			t.Errorf("%s: closed %t, want %t: %+v, %v", step, got, want, sets, err)
 		}
-		if d.Policies.Knows([]netip.Addr{added}) != want {
+		if d.Policies.HasAny([]netip.Addr{added}) != want {
 			t.Errorf("%s: known %t", step, !want)
 		}
 	}
@@ -55,7 +55,7 @@ func TestCloseDoesNotWaitForSync(t *testing.T) {
 	}
 	expect("released", false)
 	for _, a := range []netip.Addr{pod, other} {
-		if !d.Policies.Knows([]netip.Addr{added, a}) {
+		if !d.Policies.HasAny([]netip.Addr{added, a}) {
 			t.Errorf("%s is not known", a)
 		}
 	}

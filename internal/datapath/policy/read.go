@@ -40,9 +40,9 @@ func (p *Table) ensureRead() error {
 	return p.readMaps()
 }
 
-// Knows reports whether the maps have an entry for one of these addresses: as a selected pod, or with an identity. It
+// HasAny reports whether the maps have an entry for one of these addresses: as a selected pod, or with an identity. It
 // waits for a Sync.
-func (p *Table) Knows(addresses []netip.Addr) bool {
+func (p *Table) HasAny(addresses []netip.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.readMaps() != nil {

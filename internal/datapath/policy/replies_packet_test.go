@@ -25,15 +25,15 @@ func TestPolicyRepliesOfTranslated(t *testing.T) {
 		p.Allows(t, name+" before there are policies", harness.PodSends(request))
 
 		p.Ingress(t, map[policy.Identity]policy.Ports{})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, name+": a reply", harness.WireBrings(back))
 		p.Denies(t, name+": to another port", harness.WireBrings(transport(fixtures.FromWire(), backend, harness.End{Member: fixtures.PodA, Port: 40101}.At(family))), harness.NoIngress)
 		if protocol == fixtures.ProtoTCP {
-			p.Forget(t)
+			p.ClearVerdicts(t)
 			p.Denies(t, name+": SYN into it", harness.WireBrings(back.Segment(fixtures.TcpSYN, 1, 1)), harness.NoIngress)
 		}
 		p.Egress(t, map[policy.Identity]policy.Ports{})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, name+": a reply to what the pod may not open", harness.WireBrings(back), harness.NoEgress)
 		p.Denies(t, name+": what the pod may not open", harness.PodSends(transport(fixtures.FromPod(), pod, frontend)), harness.NoEgress)
 		p.Govern(t, fixtures.PodA, policy.Sets{}, nil)
@@ -49,13 +49,13 @@ func TestPolicySocketProofOfServer(t *testing.T) {
 		back := harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpPSH|fixtures.TcpACK))
 		s := newPodSockets(p, t, fixtures.PodA, "blpoda", family)
 		p.Govern(t, fixtures.PodA2, policy.Sets{Egress: harness.RulesHere}, map[policy.Peer]policy.Ports{})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, "of a server without a socket", back)
 		s.accepted(t, server, client)
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "of a server that has accepted it", back, harness.NoEgress)
 		p.Govern(t, fixtures.PodA2, policy.Sets{Egress: harness.RulesHere}, harness.InSet(harness.RulesHere, map[policy.Identity]policy.Ports{harness.IdA: harness.PortsTCP80}))
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, "of a server that the client may ask", back)
 		if all := p.Entries(t); len(all) != 1 || all[0].Source != client {
 			t.Errorf("entries %+v: expected one that %s initiated", all, client)
@@ -79,13 +79,13 @@ func TestPolicySocketProofOfIsolatedServer(t *testing.T) {
 		newPodSockets(p, t, fixtures.PodA, "blpoda", family).accepted(t, server, client)
 
 		p.Govern(t, fixtures.PodA, both, allows(harness.RulesOf2))
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "of a server that may not be reached", back, harness.NoIngress)
 		p.Denies(t, "to it", from, harness.NoIngress)
 
 		for what, in := range map[string]harness.Run{"of": back, "to": from} {
 			p.Govern(t, fixtures.PodA, policy.Sets{Egress: harness.RulesOf2}, allows(harness.RulesOf2))
-			p.Forget(t)
+			p.ClearVerdicts(t)
 			p.Allows(t, "of a server without ingress isolation", back)
 			p.Govern(t, fixtures.PodA, both, allows(harness.RulesOf2))
 			p.Denies(t, what+" one that may not be reached any more", in, harness.NoIngress)
@@ -97,7 +97,7 @@ func TestPolicySocketProofOfIsolatedServer(t *testing.T) {
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, nil)
 		p.Tables.Policies[policy.Peer{Set: harness.RulesOf2, Identity: harness.IdB}] = harness.PortsEvery
 		p.Govern(t, fixtures.PodA, both, nil)
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, "of a server that both allow", back)
 		p.Govern(t, fixtures.PodA, both, allows(harness.Rules))
 		p.Denies(t, "of one that may not open it any more", back, harness.NoEgress)
@@ -113,7 +113,7 @@ func TestPolicySocketProofOfIsolatedServer(t *testing.T) {
 // initiator. The server's socket says that it is not.
 func TestPolicySocketProofOfTranslatedServer(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{Services: true})
-	allowed := map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsEvery}
+	allowed := map[policy.Identity]policy.Ports{harness.IdExternal: harness.PortsEvery}
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		server, client := harness.End{Member: fixtures.PodA, Port: 8080}.At(family), netip.AddrPortFrom(fixtures.External.Addr(family), 41000)
 		p.ForgetNAT(t)
@@ -132,20 +132,20 @@ func TestPolicySocketProofOfTranslatedServer(t *testing.T) {
 		from := harness.WireBrings(harness.SegmentOf(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), client, masqueraded, fixtures.TcpPSH|fixtures.TcpACK))
 
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, map[policy.Peer]policy.Ports{})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, "to a pod without a socket", from)
 		newPodSockets(p, t, fixtures.PodA, "blpoda", family).accepted(t, server, client)
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "to a server that may not be reached", from, harness.NoIngress)
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, harness.InSet(harness.Rules, allowed))
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, "to a server that may be reached", from)
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, map[policy.Peer]policy.Ports{})
 		p.Denies(t, "to one that may not be reached any more", from, harness.NoIngress)
 
 		// The entry still says that the pod is the initiator: a listening socket does not bypass egress rules.
 		p.Govern(t, fixtures.PodA, policy.Sets{Egress: harness.Rules}, map[policy.Peer]policy.Ports{})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "to a pod that may not open it", from, harness.NoEgress)
 		p.Govern(t, fixtures.PodA, policy.Sets{}, nil)
 	})

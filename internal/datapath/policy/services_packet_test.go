@@ -117,7 +117,7 @@ func TestPolicyNodePort(t *testing.T) {
 			onlyFrom(harness.IdB)
 			p.Allows(t, name+" at the uplink, of what the stack has", harness.WireBrings(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), netip.AddrPortFrom(fixtures.PodFar.Addr(family), 1), harness.End{Member: fixtures.NodeA, Port: 1}.At(family))))
 			p.Denies(t, name+" from a client", arrives(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, to)), harness.NoIngress)
-			onlyFrom(harness.IdWorld)
+			onlyFrom(harness.IdExternal)
 			p.Allows(t, name+" from a client, allowed", arrives(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, to)))
 			for range 3 {
 				p.Allows(t, name+": continues", arrives(transport(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, to)))
@@ -158,7 +158,7 @@ func TestPolicyBehindServiceUnusual(t *testing.T) {
 
 // A reply that the stack delivers belongs to the connection of its request, also if the Service has changed the pod's
 // port because another Service with the same backend uses it.
-func TestPolicyAnswersOfChangedPorts(t *testing.T) {
+func TestPolicyRepliesFromChangedPorts(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{Services: true})
 	p.ThroughStack(t, fixtures.PodA, true)
 	kind, code := byte(3), byte(3)
@@ -200,7 +200,7 @@ func TestPolicyAnswersOfChangedPorts(t *testing.T) {
 }
 
 // Policy drops are reported with the addresses that policies apply to: those of pods, not of the Service.
-func TestPolicyTellsOfBackends(t *testing.T) {
+func TestPolicyReportsBackends(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{Services: true, Flows: config.FlowsPolicy})
 	reader := p.Watch(t)
 	fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
@@ -213,11 +213,11 @@ func TestPolicyTellsOfBackends(t *testing.T) {
 		}
 		expectDrop := func(what string, in harness.Run, reason uint32, want flow.Event) {
 			t.Helper()
-			harness.Told(t, reader)
+			harness.ReadEvents(t, reader)
 			p.Denies(t, name+": "+what, in, reason)
-			want.Kind, want.Reason, want.Program, want.Device = flow.Dropped, dpflow.DropReason(reason).String(), in.Program, p.Netns.Devices[deviceAt(in)]
+			want.Kind, want.Reason, want.Program, want.Device = flow.KindDropped, dpflow.DropReason(reason).String(), in.Program, p.Netns.Devices[deviceAt(in)]
 			want.Packets, want.Bytes = [2]uint64{1}, [2]uint64{uint64(len(in.In))}
-			if diff := cmp.Diff([]flow.Event{want}, harness.Told(t, reader), fixtures.IgnoreMeaning); diff != "" {
+			if diff := cmp.Diff([]flow.Event{want}, harness.ReadEvents(t, reader), fixtures.IgnoreMeaning); diff != "" {
 				t.Errorf("%s: %s (-expected +got):\n%s", name, what, diff)
 			}
 		}
@@ -237,11 +237,11 @@ func TestPolicyTellsOfBackends(t *testing.T) {
 		f := fixtures.FlowOf(family)
 		backend = harness.End{Member: fixtures.PodA, Port: 8080}.At(family)
 		p.Serve(t, f.Frontend, 0, backend)
-		drops("an external client at a NodePort", harness.WireBrings(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, f.Frontend)), harness.NoIngress, f.Client, backend, harness.IdWorld, harness.IdA)
+		drops("an external client at a NodePort", harness.WireBrings(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, f.Frontend)), harness.NoIngress, f.Client, backend, harness.IdExternal, harness.IdA)
 		straight := harness.End{Member: fixtures.PodA, Port: 9}.At(family)
 		drops("what is not translated", harness.Pod2Sends(first(fixtures.FromPod(), harness.End{Member: fixtures.PodA2, Port: 9}.At(family), straight)), harness.NoIngress, harness.End{Member: fixtures.PodA2, Port: 9}.At(family), straight, harness.IdA2, harness.IdA)
 
-		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsOf8080}))
+		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdExternal: harness.PortsOf8080}))
 		p.Allows(t, name+" at the NodePort, allowed", harness.WireBrings(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, f.Frontend)))
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, map[policy.Peer]policy.Ports{})
 		// One for each protocol, since equal drops would be counted together.

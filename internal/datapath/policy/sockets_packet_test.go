@@ -35,7 +35,7 @@ var namespaceIDs atomic.Int32
 // newPodSockets gives a pod a namespace with its addresses, which the datapath finds by its ID.
 func newPodSockets(p *harness.Policy, t testing.TB, pod fixtures.Member, device string, family int) sockets {
 	t.Helper()
-	id := 1000 + int(namespaceIDs.Add(1)) // above those that the kernel allocates
+	id := 1000 + int(namespaceIDs.Add(1)) // above the kernel's ids
 	s := sockets{netlab.NewNetns(t), family}
 	s.Do(t, func() error {
 		lo, err := netlink.LinkByName("lo")
@@ -216,7 +216,7 @@ func TestPolicySocketProof(t *testing.T) {
 		back := harness.PodSends(harness.SegmentOf(fixtures.FromPod(), pod, peer, fixtures.TcpPSH|fixtures.TcpACK))
 
 		p.Ingress(t, map[policy.Identity]policy.Ports{})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "to an isolated client without a socket", from, harness.NoIngress)
 		closeClient := s.connected(t, pod, peer)
 		p.Denies(t, "from another port of its server", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), harness.End{Member: fixtures.PodB, Port: 81}.At(family), pod, fixtures.TcpACK)), harness.NoIngress)
@@ -224,30 +224,30 @@ func TestPolicySocketProof(t *testing.T) {
 		p.Allows(t, "of its server", from)
 		p.Allows(t, "to its server", back)
 		p.Denies(t, "a SYN into its connection", syn, harness.NoIngress)
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, "SYN, ACK", ack)
 
 		// A connection that the client may not initiate any more does not continue because of a socket.
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "to a client that may not open it", from, harness.NoEgress)
 		p.Denies(t, "of a client that may not open it", back, harness.NoEgress)
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80}))
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, "to a client that may open it", from)
 		closeClient()
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "to a client that has closed it", from, harness.NoIngress)
 
 		// The pod is a server: an accepted connection is evaluated as its SYN was.
 		closeServer := s.listen(t, pod)
 		s.connected(t, pod, peer)
 		p.Ingress(t, map[policy.Identity]policy.Ports{})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "to a server that may not be reached any more", from, harness.NoIngress)
 		p.Denies(t, "of a server that may not be reached any more", back, harness.NoIngress)
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, "of a server", back)
 		p.Allows(t, "to it", from)
 		if all := p.Entries(t); len(all) == 0 || all[len(all)-1].Source != peer {
@@ -258,15 +258,15 @@ func TestPolicySocketProof(t *testing.T) {
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery}))
 		accepted, client := harness.End{Member: fixtures.PodA, Port: 8080}.At(family), harness.End{Member: fixtures.PodB, Port: 40001}.At(family)
 		s.accepted(t, accepted, client)
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, "to a server that listens no more", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, accepted, fixtures.TcpPSH|fixtures.TcpACK)))
 		p.Ingress(t, map[policy.Identity]policy.Ports{})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "to one that may not be reached any more", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, accepted, fixtures.TcpPSH|fixtures.TcpACK)), harness.NoIngress)
 
 		// The attack: a pod that is isolated for egress makes a socket, and a server at its port.
 		p.Egress(t, map[policy.Identity]policy.Ports{})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "of an attacker with a forged connection", back, harness.NoEgress)
 		closeServer()
 		p.Denies(t, "of an attacker with a forged connection and no server", back, harness.NoEgress)
@@ -282,12 +282,12 @@ func TestPolicySocketProofWithinNode(t *testing.T) {
 		s := newPodSockets(p, t, fixtures.PodA2, "blpoda2", family)
 		back := harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpPSH|fixtures.TcpACK))
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdA2: harness.PortsTCP80}))
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "of a server whose client has no socket", back, harness.NoEgress)
 		s.connected(t, client, server)
 		p.Allows(t, "of a server whose client has one", back)
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "to a client that may not open it", back, harness.NoIngress)
 	})
 }
@@ -307,13 +307,13 @@ func TestPolicySocketProofOfErrors(t *testing.T) {
 		sent := harness.SegmentOf(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), pod, peer, fixtures.TcpACK)
 		about := harness.WireBrings(fixtures.Quoting(fixtures.FromWire(), hop.Addr(family), pod.Addr(), kind, code, 1400, sent, 500))
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "an error about an unknown packet", about, harness.NoIngress)
 		s.connected(t, pod, peer)
 		p.Allows(t, "an error about a connection", about)
 		mine := fixtures.Quoting(fixtures.FromPod(), pod.Addr(), peer.Addr(), kind, code, 1400, harness.SegmentOf(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), peer, pod, fixtures.TcpACK), 500)
 		p.Egress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "an error of an isolated pod, about what it may not have got", harness.PodSends(mine), harness.NoEgress)
 	})
 }
@@ -332,7 +332,7 @@ func TestPolicySocketProofOfDatagrams(t *testing.T) {
 		from := harness.WireBrings(harness.Datagram(fixtures.FromWire(), peer, pod))
 		about := harness.WireBrings(fixtures.Quoting(fixtures.FromWire(), peer.Addr(), pod.Addr(), kind, code, 0, harness.Datagram(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), pod, peer), 500))
 		p.Ingress(t, map[policy.Identity]policy.Ports{})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "to a pod without a socket", from, harness.NoIngress)
 		p.Denies(t, "an error to a pod without a socket", about, harness.NoIngress)
 		closeIt := s.datagrams(t, pod, netip.AddrPort{})
@@ -356,13 +356,13 @@ func TestPolicySocketProofOfDatagrams(t *testing.T) {
 
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{})
 		p.Denies(t, "in a connection that the pod may not initiate any more", from, harness.NoEgress)
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "to a pod that may not ask", from, harness.NoIngress)
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsOf53}))
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, "to a pod that may ask", from)
 		closeIt()
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Denies(t, "to a pod whose socket is closed", from, harness.NoIngress)
 	})
 }

@@ -112,7 +112,7 @@ func TestPolicyCountsOptionsOnce(t *testing.T) {
 				if len(all) != 1 || all[0].Packets != [2]uint64{packets, 0} {
 					t.Errorf("entries %+v, expected one with %d packets", all, packets)
 				}
-				p.Forget(t)
+				p.ClearVerdicts(t)
 			})
 		})
 	}

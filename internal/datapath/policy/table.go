@@ -134,7 +134,7 @@ func (a *applied) add(b applied) {
 	a.changed, a.deleted, a.forbids = a.changed+b.changed, a.deleted+b.deleted, a.forbids || b.forbids
 }
 
-// apply writes new entries before those that refer to them, and deletes in the opposite order.
+// apply writes new entries before entries that refer to them, and deletes in the opposite order.
 func (p *Table) apply(t *policy.Tables) (a applied, err error) {
 	ports, policies := p.ports.write(t.Ports), p.policies.write(t.Policies)
 	identities := p.identities.write(t.Identities) // pods before blocks: they share a map
@@ -281,7 +281,7 @@ func (p *Table) Release(addresses []netip.Addr) error {
 
 // podSteps are the successive contents of the map of pods; entries that the last step lacks are deleted later. Both
 // ends of a connection may be local pods, and the policies of one end may take over from the other what they forbid.
-// So directions that become isolated or deny-all change first, and those that cease to be so change last.
+// So directions that become isolated or deny-all change first, and directions that cease to be so change last.
 func podSteps(now, then map[netip.Addr]policy.Sets) []map[netip.Addr]policy.Sets {
 	restricts := func(now, then policy.Set) bool { return now == policy.NotIsolated || then == policy.DenyAll }
 	relaxes := func(now, then policy.Set) bool { return then == policy.NotIsolated || now == policy.DenyAll }

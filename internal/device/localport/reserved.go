@@ -115,7 +115,7 @@ func format(ranges []Range) string {
 	return strings.Join(fields, ",")
 }
 
-// Join sorts ranges and merges those that touch or overlap.
+// Join sorts ranges and merges ranges that touch or overlap.
 func Join(ranges []Range) (joined []Range) {
 	ranges = slices.SortedFunc(slices.Values(ranges), func(a, b Range) int { return cmp.Compare(a.First, b.First) })
 	for _, s := range ranges {

@@ -18,7 +18,7 @@ import (
 // Traffic is a new connection, after the translation of Services.
 type Traffic struct {
 	Source, Destination Endpoint
-	// Protocol is any IP protocol number, including those that NetworkPolicies cannot name.
+	// Protocol is any IP protocol number, including numbers that NetworkPolicies cannot name.
 	Protocol cluster.Protocol
 	// Port is the destination's, in host byte order; it is ignored for protocols without ports.
 	Port uint16
@@ -58,8 +58,8 @@ type Decision struct {
 	Reason  Reason
 	// Isolating are the policies that select the pod in this direction: what none of them allows is denied.
 	Isolating []cluster.Key
-	// Wrong are those of Isolating that are invalid (see cluster.NetworkPolicy).
-	Wrong []cluster.Key
+	// Invalid are the policies of Isolating that are invalid (see cluster.NetworkPolicy).
+	Invalid []cluster.Key
 	// Rules are all rules that allow it.
 	Rules []Rule
 	// Near are the rules of Isolating that allow only the peer or only the port, if none allows both.

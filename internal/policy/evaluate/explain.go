@@ -49,7 +49,7 @@ func (j Decision) Explain() []string {
 	case ReasonRule:
 		return append([]string{about + "allowed"}, indented(j.Rules)...)
 	case ReasonInvalid:
-		return []string{about + "not allowed, since policies that select it are invalid: " + joined(j.Wrong)}
+		return []string{about + "not allowed, since policies that select it are invalid: " + joined(j.Invalid)}
 	}
 	lines := []string{about + "not allowed by any of the policies that select it: " + joined(j.Isolating)}
 	if len(j.Near) == 0 {

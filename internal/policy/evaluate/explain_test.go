@@ -69,7 +69,7 @@ func TestExplain(t *testing.T) {
 		Rules:     []Rule{{cluster.Key{Namespace: "prod", Name: "p0"}, Ingress, 1}},
 	}
 	if diff := cmp.Diff(want, v.Ingress); diff != "" {
-		t.Errorf("judgement (-expected +got):\n%s", diff)
+		t.Errorf("decision (-expected +got):\n%s", diff)
 	}
 }
 

@@ -78,8 +78,8 @@ func networkPolicies(q question, j *Decision) outcome {
 			continue
 		}
 		j.Isolating = append(j.Isolating, policy.Key())
-		if policy.Wrong != "" {
-			j.Wrong = append(j.Wrong, policy.Key())
+		if policy.Invalid != "" {
+			j.Invalid = append(j.Invalid, policy.Key())
 		}
 		for i, r := range rules {
 			rule := Rule{Policy: policy.Key(), Direction: q.direction, Index: i}
@@ -96,7 +96,7 @@ func networkPolicies(q question, j *Decision) outcome {
 	case len(j.Isolating) == 0:
 		j.Reason = ReasonNotIsolated
 		return next
-	case len(j.Wrong) > 0:
+	case len(j.Invalid) > 0:
 		j.Reason, j.Rules, j.Near = ReasonInvalid, nil, nil
 		return deny
 	case len(j.Rules) > 0:

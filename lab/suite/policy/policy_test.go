@@ -47,7 +47,7 @@ func TestPolicyPresets(t *testing.T) {
 	}
 }
 
-func TestPolicyPresetsRefuse(t *testing.T) {
+func TestPolicyPresetsReject(t *testing.T) {
 	for want, c := range map[string]round.Options{
 		"no network":        {Networks: []string{"bridge"}},
 		"not one of":        {Workloads: []string{"udp_rr"}},

@@ -52,7 +52,7 @@ func TestServicesPresets(t *testing.T) {
 	}
 }
 
-func TestServicesPresetsRefuse(t *testing.T) {
+func TestServicesPresetsReject(t *testing.T) {
 	for want, c := range map[string]round.Options{
 		"no network":                    {Networks: []string{"ptp"}},
 		"0 Services":                    {Levels: []int{0, 10}},

@@ -39,10 +39,10 @@ func noAgentOnTheNode(t *testing.T) {
 		var event corev1.EventList
 		mustGet(t, &event, "events", "--field-selector", "reason=FailedCreatePodSandBox,involvedObject.name="+late.Name)
 		t.Logf("what a user reads: %s", event.Items[0].Message)
-		traffic.goesOn()
+		traffic.waitProgress()
 	})
 	waitReady(t, late.Name)
-	traffic.goesOn()
+	traffic.waitProgress()
 	traffic.finish()
-	waitAgentKnowsPods(t, c.far.name)
+	waitAgentHasPods(t, c.far.name)
 }

@@ -45,7 +45,7 @@ func agentsDieWhilePodsStart(t *testing.T) {
 	c.a.want(t, append([]string{"ask"}, addresses...)...)
 	for _, n := range []node{c.near, c.far} {
 		waitAgentReady(t, n.name)
-		waitAgentKnowsPods(t, n.name)
+		waitAgentHasPods(t, n.name)
 	}
 	removeBatch(t)
 	waitTraces(t)

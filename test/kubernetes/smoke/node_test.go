@@ -18,7 +18,7 @@ func drain(t *testing.T) {
 	c := useFixtures(t)
 	t.Cleanup(func() { mustKubectl(t, "uncordon", c.far.name) })
 	mustKubectl(t, "drain", c.far.name, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout="+patience.String())
-	waitAgentKnowsPods(t, c.far.name)
+	waitAgentHasPods(t, c.far.name)
 	if isBeeline() {
 		agentOn(t, c.far.name)
 	}

@@ -73,12 +73,12 @@ func apiServerOutage(t *testing.T) {
 	time.Sleep(outage - time.Since(begin))
 	lift()
 
-	traffic.goesOn()
+	traffic.waitProgress()
 	traffic.finish()
 	waitReady(t, victim.Name)
 	for _, n := range []node{c.near, c.far} {
 		waitAgentReady(t, n.name)
-		waitAgentKnowsPods(t, n.name)
+		waitAgentHasPods(t, n.name)
 	}
 }
 

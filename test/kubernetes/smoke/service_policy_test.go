@@ -43,15 +43,15 @@ func rejection(t *testing.T) {
 	applyForTest(t, service)
 	inside, ports := serviceAddress(t, service.Name), nodePorts(t, service.Name)
 	for _, client := range []runner{c.a.runner, c.remote.runner, c.hostNear.runner, onNode(c.far.name)} {
-		wantRefused(t, client, hostPort(inside, 80))
-		wantRefused(t, client, hostPort(c.near.address, ports["who"]))
+		wantRejected(t, client, hostPort(inside, 80))
+		wantRejected(t, client, hostPort(c.near.address, ports["who"]))
 	}
-	wantRefused(t, outside(), hostPort(c.near.address, ports["who"]))
-	wantRefused(t, outside(), hostPort(c.far.address, ports["who"]))
+	wantRejected(t, outside(), hostPort(c.near.address, ports["who"]))
+	wantRejected(t, outside(), hostPort(c.far.address, ports["who"]))
 }
 
-// wantRefused waits until connections are rejected, once the node has the Service.
-func wantRefused(t *testing.T, client runner, address string) {
+// wantRejected waits until connections are rejected, once the node has the Service.
+func wantRejected(t *testing.T, client runner, address string) {
 	t.Helper()
 	eventually(t, func() error {
 		all, err := ask(client, address, "-patience=3s")

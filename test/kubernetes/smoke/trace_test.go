@@ -115,15 +115,15 @@ func waitTraces(t *testing.T) {
 // waitTracesOn does so for one node.
 func waitTracesOn(t *testing.T, node string) {
 	t.Helper()
-	waitAgentKnowsPods(t, node)
+	waitAgentHasPods(t, node)
 	if isBeeline() {
 		eventually(t, func() error { return traces(node) })
 	}
 }
 
-// waitAgentKnowsPods waits until the endpoints of a node's agent match the node's pods in the API, with the same
+// waitAgentHasPods waits until the endpoints of a node's agent match the node's pods in the API, with the same
 // addresses and without problems.
-func waitAgentKnowsPods(t *testing.T, node string) {
+func waitAgentHasPods(t *testing.T, node string) {
 	t.Helper()
 	if !isBeeline() {
 		return

@@ -47,12 +47,12 @@ func startTraffic(t *testing.T, c fixtures) *traffic {
 		talker("talker-far", c.far, c.a.echo(), viaNear))
 	waitReady(t, "talker-near", "talker-far")
 	traffic := &traffic{t, []runner{inPod("talker-near"), inPod("talker-far")}}
-	traffic.goesOn()
+	traffic.waitProgress()
 	return traffic
 }
 
-// goesOn waits until every load has made progress.
-func (tr *traffic) goesOn() {
+// waitProgress waits until every load has made progress.
+func (tr *traffic) waitProgress() {
 	tr.t.Helper()
 	before, err := tr.reports("now")
 	if err != nil {

@@ -24,7 +24,7 @@ func rollingUpdate(t *testing.T) {
 
 	mustKubectl(t, "-n", agentNamespace, "rollout", "restart", agentDaemonSet)
 	waitRollout(t)
-	traffic.goesOn()
+	traffic.waitProgress()
 
 	setImage(t, newerImage)
 	t.Cleanup(func() { setImage(t, before) })
@@ -33,7 +33,7 @@ func rollingUpdate(t *testing.T) {
 			t.Errorf("the agent of %s is version %q after the update, want %q (%v)", n.name, s.Version, newerVersion, err)
 		}
 	}
-	traffic.goesOn()
+	traffic.waitProgress()
 
 	// Pods created during the update get a network too.
 	setImageStart(t, before)
@@ -41,10 +41,10 @@ func rollingUpdate(t *testing.T) {
 	applyForTest(t, pod)
 	waitRollout(t)
 	waitReady(t, pod.Name)
-	traffic.goesOn()
+	traffic.waitProgress()
 	traffic.finish()
 	for _, n := range []node{c.near, c.far} {
-		waitAgentKnowsPods(t, n.name)
+		waitAgentHasPods(t, n.name)
 	}
 }
 

@@ -80,7 +80,7 @@ func TestManifestFits(t *testing.T) {
 	}
 }
 
-func TestNodeCommandKnowsTheNodes(t *testing.T) {
+func TestNodeCommandListsTheNodes(t *testing.T) {
 	b := open(record{Options: plan.Options{}.Defaults()})
 	if _, err := b.NodeCommand(t.Context(), "cp", "true"); err == nil {
 		t.Error("the control plane counts as a node")

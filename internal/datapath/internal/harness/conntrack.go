@@ -8,11 +8,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 )
 
-// OnePlace returns clients of a server whose conntrack entries share a slot in ct_new.
-func OnePlace(t *testing.T, server netip.AddrPort, protocol uint8, n int) []netip.AddrPort {
+// SameSlot returns clients of a server whose conntrack entries share a slot in ct_new.
+func SameSlot(t *testing.T, server netip.AddrPort, protocol uint8, n int) []netip.AddrPort {
 	t.Helper()
 	var clients []netip.AddrPort
-	var place uint32
+	var slot uint32
 	for port := uint16(1024); len(clients) < n; port++ {
 		if port == 65535 {
 			t.Fatal("there are not enough ports")
@@ -22,8 +22,8 @@ func OnePlace(t *testing.T, server netip.AddrPort, protocol uint8, n int) []neti
 			Source: bpf.AddressOf(client.Addr()), Destination: bpf.AddressOf(server.Addr()),
 			SourcePort: bpf.NetworkOrder(client.Port()), DestinationPort: bpf.NetworkOrder(server.Port()), Protocol: protocol,
 		})
-		if index := bpf.ConntrackNewIndex(key); len(clients) == 0 || index == place {
-			clients, place = append(clients, client), index
+		if index := bpf.ConntrackNewIndex(key); len(clients) == 0 || index == slot {
+			clients, slot = append(clients, client), index
 		}
 	}
 	return clients

@@ -25,8 +25,8 @@ func (r *Harness) Watch(t *testing.T) *dpflow.Reader {
 	return reader
 }
 
-// Told returns the events since the last call.
-func Told(t *testing.T, reader *dpflow.Reader) (all []flow.Event) {
+// ReadEvents returns the events since the last call.
+func ReadEvents(t *testing.T, reader *dpflow.Reader) (all []flow.Event) {
 	t.Helper()
 	if err := reader.Read(0, func(e flow.Event) { all = append(all, e) }); err != nil {
 		t.Fatal(err)

@@ -20,10 +20,10 @@ import (
 
 // Identities of the fixtures, and ids of rules.
 const (
-	IdA     = policy.IdentityPod | 1
-	IdA2    = policy.IdentityPod | 2
-	IdB     = policy.IdentityPod | 3
-	IdWorld = policy.Identity(4)
+	IdA        = policy.IdentityPod | 1
+	IdA2       = policy.IdentityPod | 2
+	IdB        = policy.IdentityPod | 3
+	IdExternal = policy.Identity(4)
 
 	Rules     = policy.Set(900)
 	RulesOf2  = policy.Set(901)
@@ -66,7 +66,7 @@ func NewPolicy(tb testing.TB, cfg config.Datapath) *Policy {
 	p := &Policy{Harness: r, Tables: policy.Tables{
 		Pods: map[netip.Addr]policy.Sets{}, Policies: map[policy.Peer]policy.Ports{},
 		Identities: map[netip.Addr]policy.Identity{},
-		Blocks:     map[netip.Prefix]policy.Identity{fixtures.Prefix("203.0.113.0/24"): IdWorld, fixtures.Prefix("2001:db8::/32"): IdWorld},
+		Blocks:     map[netip.Prefix]policy.Identity{fixtures.Prefix("203.0.113.0/24"): IdExternal, fixtures.Prefix("2001:db8::/32"): IdExternal},
 		Ports: map[policy.PortPrefix]policy.Policy{
 			{Ports: PortsTCP80, Bits: 24, Protocol: fixtures.ProtoTCP, Port: 80}:   ThePolicy,
 			{Ports: PortsRange, Bits: 21, Protocol: fixtures.ProtoTCP, Port: 8000}: ThePolicy,
@@ -124,17 +124,17 @@ func InSet(set policy.Set, allowed map[policy.Identity]policy.Ports) map[policy.
 	return peers
 }
 
-// Forget removes all conntrack entries, as if evicted.
-func (r *Harness) Forget(tb testing.TB) {
+// ClearVerdicts removes all conntrack entries, as if evicted, and invalidates cached verdicts.
+func (r *Harness) ClearVerdicts(tb testing.TB) {
 	tb.Helper()
-	r.ForgetEntries(tb)
-	if err := r.D.Objects.Generation.Advance(); err != nil { // which also invalidates cached verdicts
+	r.ClearConntrack(tb)
+	if err := r.D.Objects.Generation.Advance(); err != nil {
 		tb.Fatal(err)
 	}
 }
 
-// ForgetEntries removes conntrack entries and leaves cached verdicts.
-func (r *Harness) ForgetEntries(tb testing.TB) {
+// ClearConntrack removes conntrack entries and leaves cached verdicts.
+func (r *Harness) ClearConntrack(tb testing.TB) {
 	tb.Helper()
 	if err := r.D.Conntrack.Flush(); err != nil {
 		tb.Fatal(err)
@@ -150,8 +150,8 @@ func (r *Harness) ForgetEntries(tb testing.TB) {
 	}
 }
 
-// ForgetFragments removes fragment state.
-func (p *Policy) ForgetFragments(tb testing.TB) {
+// ClearFragments removes fragment state.
+func (p *Policy) ClearFragments(tb testing.TB) {
 	tb.Helper()
 	var keys []bpf.FragmentKey
 	if err := table.Read(p.D.Objects.Maps.Fragments, func(k *bpf.FragmentKey, _ *bpf.Fragment) { keys = append(keys, *k) }); err != nil {

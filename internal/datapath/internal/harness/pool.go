@@ -141,7 +141,7 @@ const clearedMax = 5000
 
 var errManyEntries = errors.New("the map has many entries")
 
-// ClearMap takes all entries out of a map, or zeroes those that are always there.
+// ClearMap deletes all entries of a map, or zeroes them if the map is an array.
 func ClearMap(m *ebpf.Map) error {
 	switch m.Type() {
 	case ebpf.SkStorage: // goes with the sockets

@@ -34,7 +34,7 @@ import (
 type Network struct {
 	A, B       *Node
 	A1, A2, B1 *Pod
-	World      *Netns
+	External   *Netns
 	sw         Netns // the switch's own
 }
 
@@ -139,7 +139,7 @@ func NewNetwork(tb testing.TB, o Options) *Network {
 		}
 		return netlink.LinkSetUp(bridge)
 	})
-	n := &Network{World: newWorld(tb, sw), sw: sw}
+	n := &Network{External: newExternal(tb, sw), sw: sw}
 	n.A = newNode(tb, sw, fixtures.NodeA, o)
 	n.B = newNode(tb, sw, fixtures.NodeB, o)
 	n.A.connect(tb, n.B, fixtures.PodB, o)
@@ -208,7 +208,7 @@ func (p Netns) plug(sw Netns, mac fwd.MAC, addresses ...string) (netlink.LinkAtt
 	return *link.Attrs(), netlink.LinkSetUp(link)
 }
 
-func newWorld(tb testing.TB, sw Netns) *Netns {
+func newExternal(tb testing.TB, sw Netns) *Netns {
 	tb.Helper()
 	w := NewNetns(tb)
 	w.Do(tb, func() error {
@@ -419,15 +419,15 @@ func (n *Node) Forwarded(tb testing.TB) uint64 {
 	return sum
 }
 
-// ProgramsHere are those that a node of a test's network may attach.
+// ProgramsHere are the programs that a node of a test's network may attach.
 func (n *Node) ProgramsHere() []string {
 	return slices.DeleteFunc(n.Cfg.Programs(), func(name string) bool {
 		return n.TunnelIndex == 0 && slices.Contains(bpf.TunnelPrograms, name)
 	})
 }
 
-// WorldOnSwitch is the external host's address on the nodes' link, from which it opens connections.
-func (n *Network) WorldOnSwitch(family int) netip.Addr {
+// ExternalOnSwitch is the external host's address on the nodes' link, from which it opens connections.
+func (n *Network) ExternalOnSwitch(family int) netip.Addr {
 	if family == 4 {
 		return fixtures.Addr("172.30.0.9")
 	}

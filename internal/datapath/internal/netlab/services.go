@@ -26,7 +26,7 @@ func (n *Node) Serve(t *testing.T, frontend, backend netip.Addr) {
 		ports = append(ports, service.Port{
 			Name: service.PortName{Service: cluster.Key{Namespace: "default", Name: "late"}, Number: uint16(1 + i), Protocol: protocol},
 			Entries: []service.Entry{{
-				Frontend: service.Frontend{Address: frontend, Port: fixtures.WorldPort, Protocol: protocol},
+				Frontend: service.Frontend{Address: frontend, Port: fixtures.ServicePort, Protocol: protocol},
 				Kind:     service.KindClusterIP, Internal: b, External: b,
 			}},
 		})
@@ -39,7 +39,7 @@ func (n *Node) Serve(t *testing.T, frontend, backend netip.Addr) {
 // CarriesService sends through a Service: a stream with all that segmentation offload makes of it, and datagrams, also in pieces.
 func CarriesService(t *testing.T, from Netns, frontend netip.Addr) {
 	t.Helper()
-	to := netip.AddrPortFrom(frontend, fixtures.WorldPort)
+	to := netip.AddrPortFrom(frontend, fixtures.ServicePort)
 	if err := EchoTCP(from.DialPort(t, "tcp", to), 1<<20); err != nil {
 		t.Errorf("TCP: %v", err)
 	}
@@ -67,7 +67,7 @@ func (n *Network) Places(family int) map[string]backendPlace {
 		"here":             {n.A2.Netns, n.A2.Addr(family)},
 		"the pod itself":   {n.A1.Netns, n.A1.Addr(family)},
 		"its node":         {n.A.Netns, n.A.Addr(family)},
-		"an external host": {*n.World, fixtures.External.Addr(family)},
+		"an external host": {*n.External, fixtures.External.Addr(family)},
 	}
 }
 
@@ -92,7 +92,7 @@ func (n *Node) ServeNodePort(tb testing.TB, dsr bool, backends ...*Pod) {
 				b.Addresses = append(b.Addresses, netip.AddrPortFrom(pod.Addr(family), EchoPort))
 			}
 			p.Entries = append(p.Entries, service.Entry{
-				Frontend: service.Frontend{Address: n.Addr(family), Port: fixtures.WorldPort, Protocol: protocol},
+				Frontend: service.Frontend{Address: n.Addr(family), Port: fixtures.ServicePort, Protocol: protocol},
 				Kind:     service.KindNodePort, Internal: b, External: b, DSR: dsr,
 			})
 		}

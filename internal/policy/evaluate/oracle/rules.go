@@ -39,7 +39,7 @@ func randomPolicy(r *rand.Rand, number int) *cluster.NetworkPolicy {
 		IsolatesIngress: chance(r, 75), IsolatesEgress: chance(r, 65),
 	}
 	if chance(r, 3) {
-		p.Wrong = "wrong"
+		p.Invalid = "wrong"
 		return p
 	}
 	if p.IsolatesIngress {

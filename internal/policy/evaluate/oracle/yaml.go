@@ -70,8 +70,8 @@ func policyObject(p *cluster.NetworkPolicy) *networkingv1.NetworkPolicy {
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
 		Spec:       networkingv1.NetworkPolicySpec{PodSelector: selectorObject(p.Pods), PolicyTypes: []networkingv1.PolicyType{}},
 	}
-	if p.Wrong != "" {
-		policy.Annotations = map[string]string{"wrong": p.Wrong}
+	if p.Invalid != "" {
+		policy.Annotations = map[string]string{"wrong": p.Invalid}
 	}
 	if p.IsolatesIngress {
 		policy.Spec.PolicyTypes = append(policy.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)

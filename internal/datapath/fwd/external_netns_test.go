@@ -12,15 +12,15 @@ import (
 )
 
 // Without masquerading external hosts see the pods and reach them directly.
-func TestWorldWithoutMasquerading(t *testing.T) {
+func TestExternalWithoutMasquerading(t *testing.T) {
 	for _, family := range fixtures.Families {
 		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
 			t.Parallel()
 			n := netlab.NewNetwork(t, netlab.Options{Cfg: config.Datapath{EBPFRouting: true}})
-			netlab.Carries(t, n.A1.Netns, *n.World, n.A1.Addr(family), fixtures.External.Addr(family))
+			netlab.Carries(t, n.A1.Netns, *n.External, n.A1.Addr(family), fixtures.External.Addr(family))
 			server := n.A1.ListenUDP(t, n.A1.Addr(family))
 			before := n.Forwarded(t)
-			fixtures.Write(t, n.World.Dial(t, "udp", n.A1.Addr(family)), "from an external host")
+			fixtures.Write(t, n.External.Dial(t, "udp", n.A1.Addr(family)), "from an external host")
 			if err := netlab.Expect(server, []byte("from an external host")); err != nil {
 				t.Error(err)
 			}
@@ -34,17 +34,17 @@ func TestWorldWithoutMasquerading(t *testing.T) {
 
 // With masquerading external hosts see the node, and connections that they open reach the pod. With eBPF routing the
 // kernel stack forwards neither.
-func TestWorldMasqueraded(t *testing.T) {
+func TestExternalMasqueraded(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		for _, family := range fixtures.Families {
 			cfg := config.Datapath{EBPFRouting: routing, Masquerade: true}
 			t.Run(fmt.Sprintf("%s/IPv%d", fixtures.CfgName(cfg), family), func(t *testing.T) {
 				n := netlab.NewNetwork(t, netlab.Options{Cfg: cfg})
 				before := n.Forwarded(t)
-				netlab.Carries(t, n.A1.Netns, *n.World, n.A1.Addr(family), fixtures.External.Addr(family))
+				netlab.Carries(t, n.A1.Netns, *n.External, n.A1.Addr(family), fixtures.External.Addr(family))
 
-				server := n.World.ListenUDP(t, n.WorldOnSwitch(family))
-				fixtures.Write(t, n.A1.Dial(t, "udp", n.WorldOnSwitch(family)), "who am I")
+				server := n.External.ListenUDP(t, n.ExternalOnSwitch(family))
+				fixtures.Write(t, n.A1.Dial(t, "udp", n.ExternalOnSwitch(family)), "who am I")
 				b := make([]byte, 100)
 				_, from, err := server.ReadFromUDPAddrPort(b)
 				if err != nil {
@@ -56,7 +56,7 @@ func TestWorldMasqueraded(t *testing.T) {
 				server.Close()
 
 				// The other direction: the reply must come from the pod's own address.
-				netlab.Carries(t, *n.World, n.A1.Netns, n.WorldOnSwitch(family), n.A1.Addr(family))
+				netlab.Carries(t, *n.External, n.A1.Netns, n.ExternalOnSwitch(family), n.A1.Addr(family))
 				n.DropsNothing(t)
 				if by := n.Forwarded(t) - before; routing && by != 0 {
 					t.Errorf("the stack has forwarded %d packets", by)
@@ -76,7 +76,7 @@ func TestUnmasqueradedNeverArrives(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, family := range fixtures.Families {
-				server := n.World.ListenUDP(t, fixtures.External.Addr(family))
+				server := n.External.ListenUDP(t, fixtures.External.Addr(family))
 				fixtures.Write(t, n.A1.Dial(t, "udp", fixtures.External.Addr(family)), "masqueraded?")
 				netlab.ExpectNothing(t, server)
 			}

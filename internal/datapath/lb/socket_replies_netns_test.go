@@ -20,7 +20,7 @@ import (
 )
 
 // Without endpoints an application hears at once that the connection is refused.
-func TestSocketRefused(t *testing.T) {
+func TestSocketRejected(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
 	r := netlab.NewSockets(t, false)

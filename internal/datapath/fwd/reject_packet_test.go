@@ -32,7 +32,7 @@ func unreachable(in fixtures.Packet) []byte {
 }
 
 // A Service without endpoints refuses: what comes from the wire goes back there, what comes from a pod back into the pod.
-func TestRefuse(t *testing.T) {
+func TestReject(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	rateLimited := uint32(bpf.DropReasonDROP_ICMP_RATELIMITED)
 	var cases []harness.PacketCase
@@ -81,7 +81,7 @@ func TestRefuse(t *testing.T) {
 }
 
 // Answers go to one host.
-func TestRefuseGroups(t *testing.T) {
+func TestRejectGroups(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	frontend := netip.AddrPortFrom(fixtures.NodeA.V4, 30099)
 	r.Serve(t, frontend, 0)
@@ -94,7 +94,7 @@ func TestRefuseGroups(t *testing.T) {
 }
 
 // Who is outside is sent so many errors in a second; what is left over is dropped and counted. Resets have no limit.
-func TestRefuseLimit(t *testing.T) {
+func TestRejectLimit(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	frontend := netip.AddrPortFrom(fixtures.NodeA.V4, 30099)
 	r.Serve(t, frontend, 0)
@@ -128,7 +128,7 @@ func TestRefuseLimit(t *testing.T) {
 
 // A pod of another node uses up no quota of its neighbours with the same prefix; external addresses with one prefix
 // share a quota.
-func TestRefuseLimitOfEach(t *testing.T) {
+func TestRejectLimitOfEach(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	for _, family := range fixtures.Families {
 		frontend := netip.AddrPortFrom(fixtures.NodeA.Addr(family), 30099)

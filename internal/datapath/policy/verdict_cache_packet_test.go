@@ -16,9 +16,9 @@ import (
 func cached(p *harness.Policy, t *testing.T, first, then harness.Run, tries int) bool {
 	t.Helper()
 	for range tries {
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, "the first", first)
-		p.ForgetEntries(t)
+		p.ClearConntrack(t)
 		p.Allows(t, "the next", then)
 		if len(p.Entries(t)) == 0 {
 			return true
@@ -69,11 +69,11 @@ func TestPermitFollows(t *testing.T) {
 		}
 
 		// A verdict cache overrides no rule: changes apply at once.
-		p.Forget(t)
+		p.ClearVerdicts(t)
 		p.Allows(t, "SYN", there(fixtures.TcpSYN))
-		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsEvery})
+		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdExternal: harness.PortsEvery})
 		p.Denies(t, "ACK, denied", there(fixtures.TcpACK), harness.NoIngress)
-		p.Forget(t)
+		p.ClearVerdicts(t)
 	})
 }
 
@@ -123,7 +123,7 @@ func TestPermitCounts(t *testing.T) {
 		p.Allows(t, "FIN back", back)
 		p.Allows(t, "UDP with the same ports", udp)
 		counted("UDP", map[who][2]uint64{first: {15, 1}, other: {4}, {40000, fixtures.ProtoUDP}: {1}})
-		p.Forget(t)
+		p.ClearVerdicts(t)
 	})
 }
 
@@ -138,7 +138,7 @@ func TestPolicyIdentitiesChange(t *testing.T) {
 			return harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), harness.End{Member: fixtures.PodC, Port: port}.At(family), harness.End{Member: fixtures.PodA, Port: 80}.At(family), fixtures.TcpSYN))
 		}
 		block := fixtures.Prefix(map[int]string{4: "10.1.3.0/24", 6: "fd00:1:3::/64"}[family])
-		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80, harness.IdWorld: harness.PortsTCP80})
+		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80, harness.IdExternal: harness.PortsTCP80})
 		p.Denies(t, "unknown identity", syn(), harness.NoIngress)
 		p.Denies(t, "unknown identity, again", syn(), harness.NoIngress)
 		p.Tables.Identities[fixtures.PodC.Addr(family)] = harness.IdB
@@ -147,7 +147,7 @@ func TestPolicyIdentitiesChange(t *testing.T) {
 		p.Tables.Identities[fixtures.PodC.Addr(family)] = harness.IdA2
 		p.Sync(t)
 		p.Denies(t, "another one", syn(), harness.NoIngress)
-		p.Tables.Blocks[block] = harness.IdWorld
+		p.Tables.Blocks[block] = harness.IdExternal
 		p.Sync(t)
 		p.Denies(t, "the pod still", syn(), harness.NoIngress)
 		delete(p.Tables.Identities, fixtures.PodC.Addr(family))

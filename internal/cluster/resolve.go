@@ -89,7 +89,7 @@ type clash struct {
 type party struct {
 	index int    // among the objects compared
 	name  string // kind and name
-	place *place
+	place *position
 	field string // what contradicts
 }
 

@@ -26,13 +26,13 @@ func externalSeesNodes(t *testing.T) {
 	})
 	awaitService(t, outside(), hostPort("127.0.0.1", who))
 	for _, client := range []testPod{c.a, c.remote, c.hostNear, c.hostFar} {
-		world := outsideAddress(t, client.node)
+		external := outsideAddress(t, client.node)
 		if isBeeline() { // the testbed's bridge network does not masquerade: the external host has routes to pods
-			wantReply(t, client.runner, hostPort(world, who), reply{Client: client.node.address})
+			wantReply(t, client.runner, hostPort(external, who), reply{Client: client.node.address})
 		}
-		client.want(t, "ping", world)
-		client.want(t, "echo", "tcp", hostPort(world, echo), "-bytes=10000000")
-		client.want(t, "echo", "udp", hostPort(world, echo), "-count=20")
+		client.want(t, "ping", external)
+		client.want(t, "echo", "tcp", hostPort(external, echo), "-bytes=10000000")
+		client.want(t, "echo", "udp", hostPort(external, echo), "-count=20")
 	}
 }
 
