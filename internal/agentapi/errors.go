@@ -9,7 +9,7 @@ import (
 // connection ended before the response was complete. In the last case the agent may have executed the request. Every
 // request can therefore be repeated, except Add, whose caller removes the host device (and with it the endpoint)
 // instead.
-var ErrNoAgent = errors.New("no agent answers")
+var ErrNoAgent = errors.New("no agent responds")
 
 // Code is the kind of an error, for callers that branch on it.
 type Code string

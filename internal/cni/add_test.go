@@ -106,7 +106,7 @@ func TestAddReportsFailedCleanup(t *testing.T) {
 	w.fail["agent delete"] = agentapi.ErrNoAgent
 	w.fail["delete device"] = errBroken
 	err := w.plugin().Add(args(conf("")))
-	for _, says := range []string{"configure the pod's device", "undo: delete the endpoint: no agent answers", "undo: delete the pod's device: broken on purpose"} {
+	for _, says := range []string{"configure the pod's device", "undo: delete the endpoint: no agent responds", "undo: delete the pod's device: broken on purpose"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("got %v, want %q in it", err, says)
 		}

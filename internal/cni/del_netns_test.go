@@ -27,7 +27,7 @@ func TestNoAgent(t *testing.T) {
 	wantCode(t, err, types.ErrTryAgainLater, "the beeline agent is not running")
 	wantCode(t, b.check(list, rt), types.ErrTryAgainLater, "not running")
 	err = b.do(func() error { return b.cni.GetStatusNetworkList(context.Background(), list) })
-	wantCode(t, err, types.ErrPluginNotAvailable, "no agent answers")
+	wantCode(t, err, types.ErrPluginNotAvailable, "no agent responds")
 	for range 2 {
 		if err := b.del(list, rt); err != nil {
 			t.Errorf("DEL: %v", err)

@@ -31,7 +31,7 @@ func lookAt(o *openConnections, table ...conntrack.Entry) []flow.Event {
 
 func expectEnds(t *testing.T, what string, got []flow.Event, want ...flow.Event) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.AddrPort{}), cmpopts.IgnoreFields(flow.Event{}, "Time", "Opened")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.AddrPort{}), cmpopts.IgnoreFields(flow.Event{}, "Time", "Created")); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }

@@ -118,7 +118,7 @@ func TestExplainPolicy(t *testing.T) {
 			}
 		}
 		if a.Allowed != c.allowed || len(a.Paths) != c.ways || !strings.Contains(said, c.says) {
-			t.Errorf("%s: allowed %t in %d ways, want %t in %d, and %q in\n%s", asked, a.Allowed, len(a.Paths), c.allowed, c.ways, c.says, said)
+			t.Errorf("%s: allowed %t on %d paths, want %t in %d, and %q in\n%s", asked, a.Allowed, len(a.Paths), c.allowed, c.ways, c.says, said)
 		}
 	}
 }
