@@ -26,6 +26,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/mode"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
+	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
@@ -84,7 +85,7 @@ type Agent struct {
 	// servicesChanged has capacity 1: with the new Services or policies, devices or sockets need other programs.
 	servicesChanged loop.Signal
 	expiry          *conntrack.Expiry
-	vetting         vetting
+	vetter          *source.Vetter
 	tables          *status.Tables
 	flows           *agentflow.Flows
 	failClosed      *failclosed.Pods
@@ -165,15 +166,15 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 	if err != nil {
 		return fmt.Errorf("follow the kernel's network state: %w", err)
 	}
-	snapshots := &handover{ready: loop.NewSignal()}
+	snapshots := source.NewHandover()
 	tasks := []func() error{
 		func() error { return httpserve.Run(ctx, socket, server.Handler(a)) },
 		func() error { return a.serveMetrics(ctx) },
 		func() error { return a.reports.Run(ctx) },
-		func() error { return a.report(ctx) },
+		func() error { return a.runReporter(ctx) },
 		func() error {
 			return a.source.Run(ctx, func(s *cluster.Snapshot) {
-				s = a.vet(s)
+				s = a.vetter.Vet(s)
 				if a.services != nil {
 					a.services.Update(s)
 				}
@@ -181,7 +182,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 					a.policies.Update(s)
 				}
 				a.flows.Update(s)
-				snapshots.put(s)
+				snapshots.Put(s)
 			})
 		},
 		func() error { return a.runServices(ctx) },
@@ -214,7 +215,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make address pool: %w", err)
 	}
-	source, reporter, err := newSource(config, version, log)
+	from, reporter, err := source.New(source.Config{Manifests: config.Manifests, Kubeconfig: config.Kubeconfig, APIServer: config.APIServer, NodeName: config.NodeName}, version, log)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +236,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		return nil, err
 	}
 	if datapathConfig.Sizes.Routes == 0 {
-		if datapathConfig.Sizes.Routes, err = node.RoutesCapacity(config.BPFFS, source, log); err != nil {
+		if datapathConfig.Sizes.Routes, err = node.RoutesCapacity(config.BPFFS, from, log); err != nil {
 			return nil, err
 		}
 	}
@@ -247,7 +248,8 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		config:          config,
 		version:         version,
 		log:             log,
-		source:          source,
+		source:          from,
+		vetter:          source.NewVetter(config.NodeName, config.NodeCIDRs, log),
 		reporter:        reporter,
 		started:         time.Now(),
 		datapath:        dp,
@@ -302,7 +304,7 @@ func lock(stateDir string) (unlock func(), err error) {
 }
 
 // run reconciles after changes, and periodically.
-func (a *Agent) run(ctx context.Context, snapshots *handover, changes <-chan monitor.Change, uninstalled <-chan struct{}) error {
+func (a *Agent) run(ctx context.Context, snapshots *source.Handover, changes <-chan monitor.Change, uninstalled <-chan struct{}) error {
 	var took time.Duration
 	reconcile := func() {
 		begin := time.Now()
@@ -325,8 +327,8 @@ func (a *Agent) run(ctx context.Context, snapshots *handover, changes <-chan mon
 			}},
 		},
 	}
-	go forward(ctx, events, snapshots.ready, func(struct{}) {
-		s := snapshots.take()
+	go forward(ctx, events, snapshots.Ready, func(struct{}) {
+		s := snapshots.Take()
 		if s == nil {
 			return // an earlier event has taken it
 		}
@@ -347,6 +349,22 @@ func (a *Agent) run(ctx context.Context, snapshots *handover, changes <-chan mon
 	})
 	go forward(ctx, events, uninstalled, func(struct{}) { later() })
 	return l.Run(ctx)
+}
+
+// take takes over a snapshot and reports whether anything relevant to the agent has changed.
+func (a *Agent) take(s *cluster.Snapshot) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before := a.snapshot
+	a.snapshot = s
+	return before == nil || !cluster.Same(before.Nodes, s.Nodes) || before.Incomplete != s.Incomplete
+}
+
+// applied records that the changes of a snapshot are applied.
+func (a *Agent) applied(s *cluster.Snapshot) {
+	if !s.Since.IsZero() {
+		a.metrics.changes.Observe(time.Since(s.Since).Seconds())
+	}
 }
 
 // forward makes an event of each value until ctx ends or the channel is closed.

@@ -5,6 +5,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
+	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
@@ -14,7 +15,9 @@ import (
 type problemSources struct {
 	services lb.Outcome
 	agent    *Agent
-	failure  error
+	// vetted are those of the addresses of Nodes.
+	vetted  []cluster.ObjectProblem
+	failure error
 	// node are those of this node, with pods those of single pods among them.
 	node []string
 	pods []node.PodProblem
@@ -28,7 +31,7 @@ type problemSources struct {
 
 // problemSources needs the agent's lock.
 func (a *Agent) problemSources() problemSources {
-	p := problemSources{agent: a, failure: a.unready(), node: a.current.Problems, pods: a.current.Pods, ports: a.endpoints.HostPortPods()}
+	p := problemSources{agent: a, failure: a.unready(), vetted: a.vetter.Problems(), node: a.current.Problems, pods: a.current.Pods, ports: a.endpoints.HostPortPods()}
 	if a.servicesStatus != nil {
 		p.services = a.servicesStatus()
 	}
@@ -59,7 +62,7 @@ func (p problemSources) listed() []string {
 	if p.agent.tables != nil {
 		tables = p.agent.tables.Problems()
 	}
-	return problem.List(failure, p.node, p.devices, p.services.All(), p.policies(), p.agent.source.Problems(), objectSentences(p.agent.vetting.current()), tables)
+	return problem.List(failure, p.node, p.devices, p.services.All(), p.policies(), p.agent.source.Problems(), source.Sentences(p.vetted), tables)
 }
 
 // policies are those of NetworkPolicies.
@@ -78,6 +81,6 @@ func (p problemSources) policyWarnings() (ofPolicies []agentpolicy.Warning, othe
 	if p.agent.policies == nil {
 		return nil, p.policies()
 	}
-	_, reported := p.agent.source.(remote)
+	_, reported := p.agent.source.(source.APIServer)
 	return p.agent.policies.Warnings(reported)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/natports"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
+	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
@@ -164,7 +165,7 @@ func (a *Agent) facts() (node.Facts, error) {
 	if f.Held, err = netdev.Held(own.Addresses); err != nil {
 		return f, err
 	}
-	if server, ok := a.source.(remote); ok {
+	if server, ok := a.source.(source.APIServer); ok {
 		f.APIServer = server.Addresses()
 	}
 	return f, nil

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
@@ -56,7 +57,7 @@ func (a *Agent) lockedStatus() (*agentapi.Status, problemSources) {
 		Started:   a.started.UTC().Format(time.RFC3339),
 		Ready:     a.unready() == nil,
 		Choices:   a.choices(),
-		Cluster:   a.cluster(),
+		Cluster:   source.Describe(a.source, a.config.Manifests, a.snapshot),
 		Features:  a.features,
 		Nodes:     slices.Clone(a.current.Nodes), // takeNodes changes it
 		Endpoints: a.endpoints.Count(),

@@ -16,6 +16,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
+	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -105,7 +106,7 @@ func TestPolicyThatIsNotUnderstoodHasAnEvent(t *testing.T) {
 	}
 	h := &heard{}
 	a, now := status.Announcer{Reporter: h}, time.Now()
-	agent := &Agent{policies: p, source: silent{}, snapshot: s, endpoints: &endpoint.Endpoints{}}
+	agent := &Agent{policies: p, source: silent{}, snapshot: s, endpoints: &endpoint.Endpoints{}, vetter: &source.Vetter{}}
 	for range 3 {
 		a.Report(agent.outlook(), now)
 		now = now.Add(status.AnnounceAfter)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
+	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
@@ -34,13 +35,13 @@ func (p problemSources) outlook() status.Outlook {
 	o.Policies, others = p.policyWarnings()
 	services := p.services
 	services.Problems = nil
-	source := p.agent.source.Problems()
-	if server, ok := p.agent.source.(remote); ok {
+	ofSource := p.agent.source.Problems()
+	if server, ok := p.agent.source.(source.APIServer); ok {
 		of := server.ObjectProblems()
-		in := problem.Set(objectSentences(of))
-		source = slices.DeleteFunc(source, func(text string) bool { return in[text] })
+		in := problem.Set(source.Sentences(of))
+		ofSource = slices.DeleteFunc(ofSource, func(text string) bool { return in[text] })
 		ofServices, pods, local := p.ofServices()
-		of = slices.Concat(of, ofServices, p.agent.vetting.current())
+		of = slices.Concat(of, ofServices, p.vetted)
 		var ready []string
 		if len(of) > 0 {
 			ready = server.ReadyNodes() // thousands of names
@@ -55,9 +56,9 @@ func (p problemSources) outlook() status.Outlook {
 		others = append(others, local...)
 	} else {
 		services = p.services
-		others = append(others, objectSentences(p.agent.vetting.current())...)
+		others = append(others, source.Sentences(p.vetted)...)
 	}
-	o.Problems = problem.List(own, p.devices, services.All(), source, others)
+	o.Problems = problem.List(own, p.devices, services.All(), ofSource, others)
 	return o
 }
 
@@ -77,8 +78,8 @@ func (p problemSources) ofServices() (objects []cluster.ObjectProblem, pods []no
 	return objects, pods, local
 }
 
-// report sends reports until ctx ends.
-func (a *Agent) report(ctx context.Context) error {
+// runReporter sends reports until ctx ends.
+func (a *Agent) runReporter(ctx context.Context) error {
 	if a.reporter == nil {
 		<-ctx.Done()
 		return nil
