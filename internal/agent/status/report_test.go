@@ -15,12 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// heard is a Reporter that records its calls.
-type heard struct{ said []string }
+// recorder is a Reporter that records its calls.
+type recorder struct{ said []string }
 
-func (h *heard) Run(context.Context) error { return nil }
+func (h *recorder) Run(context.Context) error { return nil }
 
-func (h *heard) Available(available bool, reason, message string) {
+func (h *recorder) Available(available bool, reason, message string) {
 	word := "unavailable "
 	if available {
 		word = "available "
@@ -28,19 +28,19 @@ func (h *heard) Available(available bool, reason, message string) {
 	h.said = append(h.said, word+reason+": "+message)
 }
 
-func (h *heard) NodeEvent(reason, message string) {
+func (h *recorder) NodeEvent(reason, message string) {
 	h.said = append(h.said, "node "+reason+": "+message)
 }
 
-func (h *heard) PolicyEvent(namespace, name, uid, reason, message string) {
+func (h *recorder) PolicyEvent(namespace, name, uid, reason, message string) {
 	h.said = append(h.said, "policy "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
 }
 
-func (h *heard) ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, message string) {
+func (h *recorder) ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, message string) {
 	h.said = append(h.said, fmt.Sprintf("%s %s %s %s: %s", kind, cluster.Key{Namespace: namespace, Name: name}, uid, reason, message))
 }
 
-func (h *heard) PodEvent(namespace, name, uid, reason, message string) {
+func (h *recorder) PodEvent(namespace, name, uid, reason, message string) {
 	h.said = append(h.said, "pod "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
 }
 
@@ -93,7 +93,7 @@ func TestAnnounce(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := &heard{}
+			h := &recorder{}
 			a := Announcer{Reporter: h}
 			now := time.Now()
 			for i, s := range steps {

@@ -12,8 +12,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/netlab"
 )
 
-// asks sends an echo request and returns a function that waits for the reply, which must come from its destination.
-func asks(p netlab.Netns, tb testing.TB, from, to netip.Addr, identifier uint16, say string) func() error {
+// ping sends an echo request and returns a function that waits for the reply, which must come from its destination.
+func ping(p netlab.Netns, tb testing.TB, from, to netip.Addr, identifier uint16, say string) func() error {
 	tb.Helper()
 	c := p.ListenICMP(tb, from)
 	request := append([]byte{8, 0, 0, 0, 0, 0, 0, 1}, say...)
@@ -32,7 +32,7 @@ func asks(p netlab.Netns, tb testing.TB, from, to netip.Addr, identifier uint16,
 			return kind == reply && binary.BigEndian.Uint16(body) == identifier && string(body[4:]) == say
 		})
 		if err == nil && sender != to {
-			err = fmt.Errorf("%s was asked and %s answers", to, sender)
+			err = fmt.Errorf("echo request to %s, reply of %s", to, sender)
 		}
 		return err
 	}
@@ -53,9 +53,9 @@ func TestEchoesCross(t *testing.T) {
 						var waits []func() error
 						for _, podAsks := range []bool{first, !first} {
 							if podAsks {
-								waits = append(waits, asks(n.A1.Netns, t, pod, host, identifier, "the pod's "+say))
+								waits = append(waits, ping(n.A1.Netns, t, pod, host, identifier, "the pod's "+say))
 							} else {
-								waits = append(waits, asks(*n.External, t, host, pod, identifier, "the external host's "+say))
+								waits = append(waits, ping(*n.External, t, host, pod, identifier, "the external host's "+say))
 							}
 						}
 						for j, wait := range waits {

@@ -19,7 +19,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/netlab"
 )
 
-// A way with a smaller MTU than the pods' is discovered: the node answers, the sender's socket learns, and
+// A path with a smaller MTU than the pods' is discovered: the node sends an error, the sender's socket learns, and
 // TCP gets through.
 func TestPathMTU(t *testing.T) {
 	const mtu = 1400
@@ -72,7 +72,7 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// awaitError waits until the network has answered a datagram of c with an error.
+// awaitError waits for the network's ICMP error for a datagram of c.
 func awaitError(t *testing.T, c net.Conn, want syscall.Errno) {
 	t.Helper()
 	for deadline := time.Now().Add(netlab.Patience); ; time.Sleep(time.Millisecond) {
@@ -81,7 +81,7 @@ func awaitError(t *testing.T, c net.Conn, want syscall.Errno) {
 			return
 		}
 		if got != 0 || time.Now().After(deadline) {
-			t.Fatalf("the network answers with %d (%v), expected %v", int(got), got, want)
+			t.Fatalf("the network replies with %d (%v), expected %v", int(got), got, want)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func TestTooBigIsFragmented(t *testing.T) {
 	n.DropsNothing(t)
 }
 
-// The node answers a packet that has no hop left, in its own name and with the sender's packet in it.
+// The node replies to a packet that has no hop left, with its own address and the sender's packet.
 func TestTimeExceeded(t *testing.T) {
 	for _, cfg := range []config.Datapath{fixtures.EbpfRouting, {Masquerade: true}} {
 		for _, family := range fixtures.Families {
@@ -122,7 +122,7 @@ func TestTimeExceeded(t *testing.T) {
 					if err != nil {
 						t.Errorf("to %s: %v", dst, err)
 					} else if from != n.A.Addr(family) {
-						t.Errorf("to %s: the answer comes from %s, not from the node", dst, from)
+						t.Errorf("to %s: the reply comes from %s, not from the node", dst, from)
 					}
 				}
 				n.DropsNothing(t)

@@ -246,7 +246,7 @@ func TestFromPodMappedAddresses(t *testing.T) {
 		harness.Drops("source", send(mapped(fixtures.PodA.V4), fixtures.PodB.V6), malformed),
 		harness.Drops("destination on another node", send(fixtures.PodA.V6, mapped(fixtures.PodB.V4)), malformed),
 		harness.Drops("destination here", send(fixtures.PodA.V6, mapped(fixtures.PodA2.V4)), malformed),
-		harness.Drops("somebody else's", send(mapped(fixtures.PodA2.V4), mapped(fixtures.PodB.V4)), malformed),
+		harness.Drops("another pod's", send(mapped(fixtures.PodA2.V4), mapped(fixtures.PodB.V4)), malformed),
 	})
 }
 

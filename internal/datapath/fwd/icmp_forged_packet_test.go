@@ -57,7 +57,7 @@ func TestForgedErrors(t *testing.T) {
 			for what, in := range map[string][]byte{
 				"about another port":            quote(f.Node.Addr(), other, 548),
 				"about a packet that came here": quote(f.Node.Addr(), turned, 548),
-				"to somebody else":              quote(fixtures.PodA.Addr(family), sent, 548),
+				"to another pod":                quote(fixtures.PodA.Addr(family), sent, 548),
 				"cut before the ports":          quote(f.Node.Addr(), sent, header+3),
 				"cut in the header":             quote(f.Node.Addr(), sent, header-1),
 				"of nothing":                    quote(f.Node.Addr(), sent, 0),
@@ -68,7 +68,7 @@ func TestForgedErrors(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got.Verdict == harness.VerdictRedirect && what != "to somebody else" {
+				if got.Verdict == harness.VerdictRedirect && what != "to another pod" {
 					t.Errorf("%s, type %d code %d %s is translated to\n%s", name, kind[0], kind[1], what, fixtures.Layers(got.Out))
 				}
 			}

@@ -44,13 +44,13 @@ func TestICMPErrors(t *testing.T) {
 				add("too big for a router at the backend's side",
 					fixtures.Quoting(fromB, hop.Addr(family), f.Node.Addr(), tooBig[0], tooBig[1], 1300, sent.Payload(payload), limit),
 					fixtures.Quoting(toClient, hop.Addr(family), f.Client.Addr(), tooBig[0], tooBig[1], 1300, asked.Payload(payload), limit))
-				add("refused by the backend",
+				add("rejected by the backend",
 					fixtures.Quoting(fromB, f.Backend.Addr(), f.Node.Addr(), unreachable[0], unreachable[1], 0, sent.Payload(payload), limit),
 					fixtures.Quoting(toClient, f.Frontend.Addr(), f.Client.Addr(), unreachable[0], unreachable[1], 0, asked.Payload(payload), limit))
 				add("too big for a router at the client's side",
 					fixtures.Quoting(fromRouter, hop.Addr(family), f.Frontend.Addr(), tooBig[0], tooBig[1], 1300, returned.Payload(payload), limit),
 					fixtures.Quoting(toBackend, hop.Addr(family), f.Backend.Addr(), tooBig[0], tooBig[1], 1300, answer.Payload(payload), limit))
-				add("refused by the client",
+				add("rejected by the client",
 					fixtures.Quoting(fromRouter, f.Client.Addr(), f.Frontend.Addr(), unreachable[0], unreachable[1], 0, returned.Payload(payload), limit),
 					fixtures.Quoting(toBackend, f.Node.Addr(), f.Backend.Addr(), unreachable[0], unreachable[1], 0, answer.Payload(payload), limit))
 			}

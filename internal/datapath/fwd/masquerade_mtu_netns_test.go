@@ -83,7 +83,7 @@ func TestMasqueradePathMTU(t *testing.T) {
 					level, option = unix.IPPROTO_IPV6, unix.IPV6_MTU
 				}
 				if mtu := netlab.Sockopt(t, c, level, option); mtu != carried {
-					t.Errorf("IPv%d: the pod takes the way to carry %d bytes", family, mtu)
+					t.Errorf("IPv%d: the pod's path MTU is %d", family, mtu)
 				}
 			}
 			n.DropsNothing(t)

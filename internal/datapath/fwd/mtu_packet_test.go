@@ -11,7 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 )
 
-// What does not fit the way to the other node goes to the stack, which answers or fragments. The edge is
+// What exceeds the path MTU to the other node goes to the stack, which sends an ICMP error or fragments. The edge is
 // exact: a packet of the MTU is redirected, one byte more is not.
 func TestFromPodTooBig(t *testing.T) {
 	var cases []harness.PacketCase
@@ -98,7 +98,7 @@ func TestFromPodTooBigSweep(t *testing.T) {
 	}
 }
 
-// Fragments go straight only where all of their packet do, however large its others are: a device that allows more than the way
+// Fragments go straight only where all of their packet do, however large its others are: a device that allows more than the path
 // carries may have brought some that the stack has to cut.
 func TestFromPodFragments(t *testing.T) {
 	r := harness.New(t, config.Datapath{EBPFRouting: true, Masquerade: true})

@@ -83,7 +83,7 @@ func TestFromWireSourceOfDirect(t *testing.T) {
 }
 
 // A pod behind a tunnel reaches a Service of this node by its tunnel, or as its node: what a wire brings with the pod's own address is
-// somebody else's, wherever it is addressed to, and is kept from the Service's pod.
+// another sender's, wherever it is addressed to, and is kept from the Service's pod.
 func TestFromWireInvalidSourceOfService(t *testing.T) {
 	for _, cfg := range []config.Datapath{{}, {DSR: true}} {
 		r := harness.NewServices(t, cfg)
@@ -123,7 +123,7 @@ func TestDirectNotForThese(t *testing.T) {
 					t.Fatalf("%s: client %s has begun nothing: %v", program, client, err)
 				}
 				if got := bpf.NatFlag(there.Flags)&bpf.NatFlagNAT_DSR != 0; got != direct {
-					t.Errorf("%s: client %s is answered directly: %t", program, client, got)
+					t.Errorf("%s: client %s gets direct replies: %t", program, client, got)
 				}
 				if own := fixtures.NodeA.Addr(family); !direct && there.Source.Addr() != own {
 					t.Errorf("%s: the backend sees %s, not %s", program, there.Source.Addr(), own)
@@ -133,7 +133,7 @@ func TestDirectNotForThese(t *testing.T) {
 	}
 }
 
-// What this node sends for somebody else to a backend behind a tunnel has an address by which the other end knows it, whatever the uplink has.
+// Packets that this node forwards to a backend behind a tunnel have the node's address in the tunnel, whatever the uplink has.
 func TestTunnelledBackendSeesInternalIP(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	if err := r.D.Tunnel.SetSources(fixtures.NodeA.V4, fixtures.NodeA.V6); err != nil {
@@ -158,7 +158,7 @@ func TestTunnelledBackendSeesInternalIP(t *testing.T) {
 	}
 }
 
-// Nothing gets this node's address on its way to the tunnels' port of what may be a node: its VXLAN would be believed.
+// No packet gets this node's address to the tunnels' port of a possible node, which would accept its VXLAN.
 func TestNothingForgesTunnels(t *testing.T) {
 	const port = fixtures.VxlanPort
 	forged := uint32(bpf.DropReasonDROP_TUNNEL_PORT)

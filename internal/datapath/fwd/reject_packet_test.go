@@ -15,7 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
-// reset is the reset that answers a packet, whose Ethernet and IP addresses are in.
+// reset is the RST that replies to a packet, whose Ethernet and IP addresses are in.
 func reset(in fixtures.Packet, flags byte, sequence, acknowledgement uint32) fixtures.Packet {
 	source, destination := binary.BigEndian.Uint16(in.Transport), binary.BigEndian.Uint16(in.Transport[2:])
 	p := fixtures.Eth(in.DstMAC, in.SrcMAC).Ip(in.Dst, in.Src).Tcp(destination, source).Segment(flags, sequence, acknowledgement)
@@ -31,7 +31,7 @@ func unreachable(in fixtures.Packet) []byte {
 	return fixtures.ErrorAbout(in, 1, 4, 0)
 }
 
-// A Service without endpoints refuses: what comes from the wire goes back there, what comes from a pod back into the pod.
+// A Service without endpoints rejects: the error goes back to the wire, or back into the pod that sent the packet.
 func TestReject(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	rateLimited := uint32(bpf.DropReasonDROP_ICMP_RATELIMITED)
@@ -80,7 +80,7 @@ func TestReject(t *testing.T) {
 	r.Check(t, cases)
 }
 
-// Answers go to one host.
+// Errors go to one host.
 func TestRejectGroups(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	frontend := netip.AddrPortFrom(fixtures.NodeA.V4, 30099)
@@ -105,7 +105,7 @@ func TestRejectLimit(t *testing.T) {
 	verdicts := map[harness.Verdict]int{}
 	for took := time.Second; took >= time.Second && !t.Failed(); { // else the next second has begun
 		clear(verdicts)
-		refused(r, t, 100*time.Millisecond, limit-left)
+		rejected(r, t, 100*time.Millisecond, limit-left)
 		began := time.Now()
 		r.Netns.Do(func() {
 			for i := range 2 * packets {
@@ -120,9 +120,9 @@ func TestRejectLimit(t *testing.T) {
 		took = time.Since(began) + 200*time.Millisecond
 	}
 	if verdicts[harness.VerdictRedirect] != packets+left || verdicts[harness.VerdictDrop] != packets-left {
-		t.Errorf("of %d datagrams and %d SYN %d were answered and %d dropped", packets, packets, verdicts[harness.VerdictRedirect], verdicts[harness.VerdictDrop])
+		t.Errorf("of %d datagrams and %d SYN %d got errors and %d were dropped", packets, packets, verdicts[harness.VerdictRedirect], verdicts[harness.VerdictDrop])
 	}
-	refused(r, t, time.Second+100*time.Millisecond, limit)
+	rejected(r, t, time.Second+100*time.Millisecond, limit)
 	r.CheckOne(t, harness.Answered("in the next second", harness.WireBrings(udp), unreachable(udp)))
 }
 
@@ -144,7 +144,7 @@ func TestRejectLimitOfEach(t *testing.T) {
 			"an external host":    {from: fixtures.External.Addr(family), shared: true},
 		} {
 			r.Netns.Do(func() { _, _ = r.Run(harness.WireBrings(asks(c.from))) })
-			refused(r, t, 100*time.Millisecond, 100)
+			rejected(r, t, 100*time.Millisecond, 100)
 			got := verdicts(t, r, asks(c.from), asks(c.from.Next()))
 			if got[0] != harness.VerdictDrop || (got[1] == harness.VerdictDrop) != c.shared {
 				t.Errorf("IPv%d, %s: verdicts %v; its neighbour shares: %t", family, name, got, c.shared)
@@ -168,8 +168,8 @@ func verdicts(tb testing.TB, r *harness.Harness, packets ...fixtures.Packet) (al
 	return all
 }
 
-// refused makes those outside have been sent so many errors, of one that has one address, in a second that began some time ago.
-func refused(r *harness.Harness, tb testing.TB, ago time.Duration, sent uint64) {
+// rejected sets how many errors external clients, or one of them, have got in a second that began some time ago.
+func rejected(r *harness.Harness, tb testing.TB, ago time.Duration, sent uint64) {
 	tb.Helper()
 	now, err := table.Monotonic()
 	if err != nil {

@@ -113,16 +113,16 @@ func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	var refused error
+	var full error
 	var missing []netip.Prefix
 	for _, p := range set {
 		if e := t.m.Put(bpf.RouteKeyOf(p), want[p].value()); e != nil {
-			refused, missing = table.FullOr(bpf.MapRoutes, t.m, e, nil), append(missing, p)
+			full, missing = table.FullOr(bpf.MapRoutes, t.m, e, nil), append(missing, p)
 		}
 	}
-	if refused != nil {
+	if full != nil {
 		slices.SortFunc(missing, comparePrefixes)
-		err = fmt.Errorf("set route %s and %d more: %w", missing[0], len(missing)-1, refused)
+		err = fmt.Errorf("set route %s and %d more: %w", missing[0], len(missing)-1, full)
 	}
 	for family, l := range lengths {
 		if e := t.lengths.Put(uint32(family), l); e != nil {

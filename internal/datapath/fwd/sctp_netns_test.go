@@ -58,7 +58,7 @@ func socketSCTP(at netip.AddrPort, connecting time.Duration) (int, error) {
 	return fd, nil
 }
 
-// serveSCTP echoes every association, and tells who opened each.
+// serveSCTP echoes every association, and reports the initiator of each.
 func serveSCTP(p netlab.Netns, tb testing.TB, a netip.Addr) <-chan netip.AddrPort {
 	tb.Helper()
 	seen := make(chan netip.AddrPort, 100)
@@ -211,7 +211,7 @@ func reachesServicesBySCTP(n *netlab.Network, t *testing.T, family int) {
 		from     netlab.Netns
 		at       netip.Addr
 		frontend netip.Addr
-		seen     netip.Addr // as the backend knows the client; none: not asked
+		seen     netip.Addr // the client's address at the backend; none: not checked
 	}{
 		{"a pod, backend on another node", n.B1, n.A1.Netns, n.A1.Addr(family), clusterIP, n.A1.Addr(family)},
 		{"a pod, backend here", n.A2, n.A1.Netns, n.A1.Addr(family), clusterIP, n.A1.Addr(family)},

@@ -108,7 +108,7 @@ func TestSCTPAssociation(t *testing.T) {
 		forwards(r, t, name+"INIT again", init, sent)
 		sends(r, t, a.back(fixtures.SctpInitAck))
 		if _, _, both := associated(r, a); both {
-			t.Errorf("%san INIT that is answered counts as established", name)
+			t.Errorf("%san INIT with a reply counts as established", name)
 		}
 		cookie, passed := a.forth(fixtures.SctpCookieEcho)
 		forwards(r, t, name+"COOKIE ECHO", cookie, passed)

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// untilDropped sends a packet until it is dropped, and says how often it was answered before.
+// untilDropped sends a packet until it is dropped, and returns how many replies it got before.
 func untilDropped(r *harness.Harness, tb testing.TB, in harness.Run) (answered int) {
 	tb.Helper()
 	r.Netns.Do(func() {

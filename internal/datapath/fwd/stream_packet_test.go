@@ -40,7 +40,7 @@ func setAge(r *harness.Harness, tb testing.TB, f fixtures.Visit, age time.Durati
 	}
 }
 
-// A question and its answer are no stream, however often they are repeated within two seconds. What goes on for longer is one, in each
+// A request and its reply are no stream, however often they are repeated within two seconds. What goes on for longer is one, in each
 // direction that does (net/netfilter/nf_conntrack_proto_udp.c).
 func TestDatagramsBecomeStreams(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})

@@ -68,7 +68,7 @@ func TestTablesRoundTrip(t *testing.T) {
 }
 
 // For any table the datapath finds the route with the longest prefix, as a plain search in Go does. The
-// next hop's link-layer address tells which route it found.
+// next hop's link-layer address identifies the route.
 func TestLongestPrefixWins(t *testing.T) {
 	const tables, packets = 60, 100
 	r := harness.New(t, config.Datapath{EBPFRouting: true, Masquerade: true})

@@ -67,7 +67,7 @@ func TestThroughStackToPod(t *testing.T) {
 	}
 }
 
-// The way changes with the table, also between addresses about which a decision was kept.
+// The path changes with the table, also between addresses in the flow cache.
 func TestThroughStackChanges(t *testing.T) {
 	r := harness.New(t, config.Datapath{EBPFRouting: true, Masquerade: true})
 	harness.Each(func(name string, family int, transport func(fixtures.Packet) fixtures.Packet) {

@@ -28,7 +28,7 @@ func TestToWireMasqueraded(t *testing.T) {
 				harness.Drops(name+" from a pod to an external host", send(fixtures.PodA, fixtures.External), noMasqueradeAddress),
 				harness.Drops(name+" from a pod that is gone to an external host", send(fixtures.NoPod, fixtures.External), noMasqueradeAddress),
 				harness.Drops(name+" from a pod to an external host, no hop left", harness.StackSends(transport(fixtures.ToWire().Ip(fixtures.PodA.Addr(family), fixtures.External.Addr(family)).Ttl(0))), noMasqueradeAddress),
-				harness.Drops(name+" from a pod to an external host with somebody else's mark", marked(send(fixtures.PodA, fixtures.External), ^uint32(0)), noMasqueradeAddress),
+				harness.Drops(name+" from a pod to an external host with a foreign mark", marked(send(fixtures.PodA, fixtures.External), ^uint32(0)), noMasqueradeAddress),
 				harness.Passes(name+" from a pod to an external host, masqueraded", send(fixtures.NodeA, fixtures.External)),
 				harness.Passes(name+" from a pod to a pod on another node", send(fixtures.PodA, fixtures.PodB)),
 				harness.Passes(name+" from a pod to a pod behind a router", send(fixtures.PodA, fixtures.PodFar)),

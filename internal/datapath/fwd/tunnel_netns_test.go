@@ -35,7 +35,7 @@ func throughTunnel(n *netlab.Node, t *testing.T) uint64 {
 	return packets
 }
 
-// tunnelOptions are the ways to have a tunnel, with each choice at least twice: emulated machines run them all.
+// tunnelOptions are the configurations of a tunnel, with each choice at least twice: emulated machines run them all.
 func tunnelOptions() map[string]netlab.Options {
 	return map[string]netlab.Options{
 		"over IPv4, reverse paths checked strictly": {Cfg: config.Datapath{EBPFRouting: true, Masquerade: true}, Tunnel: true, Strict: true},
@@ -89,7 +89,7 @@ func TestTunnelCarries(t *testing.T) {
 	}
 }
 
-// findsMTU sends a datagram that the device takes and the path does not, until the answer to it has told the sender:
+// findsMTU sends a datagram that fits the device and not the path, until an ICMP error has reached the sender:
 // then it comes in fragments.
 func findsMTU(t *testing.T, from, to netlab.Netns, dst netip.Addr) {
 	t.Helper()
@@ -98,7 +98,7 @@ func findsMTU(t *testing.T, from, to netlab.Netns, dst netip.Addr) {
 	client := from.Dial(t, "udp", dst)
 	large := netlab.RandomBytes(1452)
 	for begin := time.Now(); time.Since(begin) < netlab.Patience; {
-		_, _ = client.Write(large) // the answer to the one before is an error of this one
+		_, _ = client.Write(large) // fails with the ICMP error for the one before
 		if err := server.SetReadDeadline(time.Now().Add(netlab.NothingMore)); err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,7 @@ func TestFromPodToTunnel(t *testing.T) {
 	}
 }
 
-// stackTunnels is a packet that the host's stack sends through the VXLAN device, which asks for no addresses.
+// stackTunnels is a packet that the host's stack sends through the VXLAN device, which resolves no addresses.
 func stackTunnels(p fixtures.Packet) harness.Run {
 	return harness.Run{Program: bpf.ProgToTunnel, Device: "tunnel", In: p.Bytes()}
 }

@@ -28,7 +28,7 @@ func eachTunnel(t *testing.T, f func(t *testing.T, n *netlab.Network)) {
 	}
 }
 
-// A node that is itself the backend of its NodePort answers clients behind the tunnel with the address that they have asked.
+// A node that is itself the backend of its NodePort replies to clients behind the tunnel with the address that they sent to.
 func TestNodePortOfHostThroughTunnel(t *testing.T) {
 	eachTunnel(t, func(t *testing.T, n *netlab.Network) {
 		for _, family := range fixtures.Families {
@@ -59,7 +59,7 @@ func TestNodePortIntoTunnelReportsMTU(t *testing.T) {
 			}
 			carries := n.A.Routes[netlab.RangeOf(n.B1.Addr(family))].MTU
 			if mtu := netlab.Sockopt(t, c, level, option); mtu != carries {
-				t.Errorf("IPv%d: the client takes the way to carry %d bytes, not %d", family, mtu, carries)
+				t.Errorf("IPv%d: the client's path MTU is %d, want %d", family, mtu, carries)
 			}
 		}
 		n.DropsNothing(t)
@@ -67,16 +67,16 @@ func TestNodePortIntoTunnelReportsMTU(t *testing.T) {
 }
 
 // A datagram over IPv4 that may be cut reaches a backend behind a tunnel that carries less. What is around it is cut, where that
-// is of IPv4; else the client is told, and cuts what it sends.
+// is of IPv4; else the client gets an ICMP error, and fragments what it sends.
 func TestNodePortIntoTunnelCuts(t *testing.T) {
 	eachTunnel(t, func(t *testing.T, n *netlab.Network) {
 		n.A.Serve(t, n.A.V4, n.B1.V4)
 		server := n.B1.ListenUDP(t, n.B1.V4)
 		c := n.External.DialPort(t, "udp", netip.AddrPortFrom(n.A.V4, fixtures.ServicePort))
 		netlab.SetSockopt(t, c, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
-		way, carries := n.A.Routes[netlab.RangeOf(n.B1.V4)], 1500
-		if way.NextHop.Is6() {
-			carries = way.MTU
+		route, carries := n.A.Routes[netlab.RangeOf(n.B1.V4)], 1500
+		if route.NextHop.Is6() {
+			carries = route.MTU
 			large, got := netlab.RandomBytes(1470), make([]byte, 1<<16)
 			arrives := func(number byte) bool { // and nothing that was sent before is still to come
 				large[0] = number
@@ -105,7 +105,7 @@ func TestNodePortIntoTunnelCuts(t *testing.T) {
 			}
 		}
 		if mtu := netlab.Sockopt(t, c, unix.IPPROTO_IP, unix.IP_MTU); mtu != carries {
-			t.Errorf("the client takes the way to carry %d bytes, not %d", mtu, carries)
+			t.Errorf("the client's path MTU is %d, want %d", mtu, carries)
 		}
 		n.DropsNothing(t)
 	})
