@@ -85,7 +85,7 @@ func (c askedIn) check(t *testing.T, x explainer) {
 		got = err.Error()
 	} else {
 		got = inShort(a)
-		forbids := func(way string) bool { return !strings.Contains(way, "unused") && strings.Contains(way, " -") }
+		forbids := func(path string) bool { return !strings.Contains(path, "unused") && strings.Contains(path, " -") }
 		if a.Allowed == slices.ContainsFunc(strings.Split(got, "; "), forbids) {
 			t.Errorf("%s to %s: %s, and allowed is %t", c.from, c.to, got, a.Allowed)
 		}

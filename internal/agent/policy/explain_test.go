@@ -59,7 +59,7 @@ func TestExplainPolicy(t *testing.T) {
 	for _, c := range []struct {
 		from, to, port, protocol string
 		allowed                  bool
-		ways                     int
+		paths                    int
 		says                     string // somewhere in the answer, or in the error
 	}{
 		{"shop/client", "shop/web", "8080", "TCP", true, 1, "shop/web spec.ingress[0]"},
@@ -98,16 +98,16 @@ func TestExplainPolicy(t *testing.T) {
 		{"client", "shop/web", "80", "TCP", false, 0, `"client" is neither NAMESPACE/POD nor an address`},
 		{"node", "node", "80", "TCP", false, 0, "both ends are the node"},
 	} {
-		asked := c.from + " " + c.to + ":" + c.port + "/" + c.protocol
+		query := c.from + " " + c.to + ":" + c.port + "/" + c.protocol
 		a, err := x.answer(agentapi.PolicyQuestion{From: c.from, To: c.to, Port: c.port, Protocol: c.protocol})
-		if c.ways == 0 {
+		if c.paths == 0 {
 			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%s: error %v, want %q", asked, err, c.says)
+				t.Errorf("%s: error %v, want %q", query, err, c.says)
 			}
 			continue
 		}
 		if err != nil {
-			t.Errorf("%s: %v", asked, err)
+			t.Errorf("%s: %v", query, err)
 			continue
 		}
 		said := ""
@@ -117,8 +117,8 @@ func TestExplainPolicy(t *testing.T) {
 				said += strings.Join(slices.Concat([]string{w.From, w.To, j.Reason}, j.Rules, j.Near), "\n") + "\n"
 			}
 		}
-		if a.Allowed != c.allowed || len(a.Paths) != c.ways || !strings.Contains(said, c.says) {
-			t.Errorf("%s: allowed %t on %d paths, want %t in %d, and %q in\n%s", asked, a.Allowed, len(a.Paths), c.allowed, c.ways, c.says, said)
+		if a.Allowed != c.allowed || len(a.Paths) != c.paths || !strings.Contains(said, c.says) {
+			t.Errorf("%s: allowed %t on %d paths, want %t in %d, and %q in\n%s", query, a.Allowed, len(a.Paths), c.allowed, c.paths, c.says, said)
 		}
 	}
 }
