@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/beeline-cni/beeline/lab/file"
 )
 
 // Cache is a directory for binaries and images. What is in it stays in use; remove it to start afresh.
@@ -90,9 +92,5 @@ func (c Cache) keep(m module, p program, built string) error {
 	if err := os.Rename(built, filepath.Join(c.bin(m), p.name())); err != nil {
 		return err
 	}
-	next := recipe + ".next"
-	if err := os.WriteFile(next, []byte(m.recipe(p)), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(next, recipe)
+	return file.Replace(recipe, []byte(m.recipe(p)))
 }

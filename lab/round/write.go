@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/beeline-cni/beeline/lab/result"
 	"golang.org/x/perf/benchfmt"
 )
@@ -25,25 +26,20 @@ func Save(dir string, run *result.Run) error {
 	if err != nil {
 		return fmt.Errorf("encode results: %w", err)
 	}
-	if err := replace(filepath.Join(dir, result.FileName), append(data, '\n')); err != nil {
+	write := func(name string, data []byte) error {
+		if err := file.Replace(filepath.Join(dir, name), data); err != nil {
+			return fmt.Errorf("write results: %w", err)
+		}
+		return nil
+	}
+	if err := write(result.FileName, append(data, '\n')); err != nil {
 		return err
 	}
 	var text strings.Builder
 	if err := WriteBenchmark(&text, run); err != nil {
 		return err
 	}
-	return replace(filepath.Join(dir, BenchmarkFile), []byte(text.String()))
-}
-
-func replace(path string, data []byte) error {
-	next := path + ".next"
-	if err := os.WriteFile(next, data, 0o644); err != nil {
-		return fmt.Errorf("write results: %w", err)
-	}
-	if err := os.Rename(next, path); err != nil {
-		return fmt.Errorf("write results: %w", err)
-	}
-	return nil
+	return write(BenchmarkFile, []byte(text.String()))
 }
 
 // benchUnits returns the units of the metrics in the Go benchmark format, where a unit is one word and names

@@ -15,6 +15,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/cgroup"
+	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -220,7 +221,7 @@ func TestCongestionControlIsTheSameEverywhereAndRestored(t *testing.T) {
 		}
 	}
 	originals := map[string]string{}
-	if err := readJSON(firstNamespaceRecord(), &originals); err != nil && !os.IsNotExist(err) {
+	if err := file.ReadJSON(firstNamespaceRecord(), &originals); err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
 	if err := lab.Down(t.Context()); err != nil {

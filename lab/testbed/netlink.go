@@ -41,6 +41,14 @@ func (p Place) ReadSysctl(name string) (value string, err error) {
 	return value, err
 }
 
+// EnableForwarding makes the place's namespace forward packets.
+func (p Place) EnableForwarding(ipv6 bool) error {
+	if err := p.WriteSysctl("net/ipv4/ip_forward", "1"); err != nil || !ipv6 {
+		return err
+	}
+	return p.WriteSysctl("net/ipv6/conf/all/forwarding", "1")
+}
+
 // IPNet is the address with its prefix length in the type that package netlink takes.
 func IPNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}

@@ -52,7 +52,7 @@ func (l *Lab) makeOutside() error {
 	if err := os.MkdirAll(l.outsideCgroup(), 0o755); err != nil {
 		return err
 	}
-	return addressRouter(nodeNetns(l.Name, wireName), wireName, l.ClientAddresses())
+	return l.Switch().address(wireName, l.ClientAddresses())
 }
 
 // routeToClients sends what is for the networks of clients to the place outside, at these addresses.

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/beeline-cni/beeline/lab/file"
 )
 
 // podsDir holds one file for each pod of a node.
@@ -57,7 +59,7 @@ func (l *Lab) SavePod(p *Pod) error {
 	if !ok {
 		return fmt.Errorf("pod %q: no node %q", p.Name, p.Node)
 	}
-	if err := writeJSON(podFile(n, p.Name), p); err != nil {
+	if err := file.WriteJSON(podFile(n, p.Name), p); err != nil {
 		return fmt.Errorf("record pod %q: %w", p.Name, err)
 	}
 	return l.writeHosts()
@@ -104,7 +106,7 @@ func (l *Lab) Pods() ([]*Pod, error) {
 				continue
 			}
 			var p Pod
-			if err := readJSON(filepath.Join(podsDir(n), e.Name()), &p); os.IsNotExist(err) {
+			if err := file.ReadJSON(filepath.Join(podsDir(n), e.Name()), &p); os.IsNotExist(err) {
 				continue // deleted meanwhile
 			} else if err != nil {
 				return nil, err

@@ -20,7 +20,7 @@ func (l *Lab) makeRouter() error {
 	if err := makeNetns(path, l.Options, l.CongestionControl); err != nil {
 		return err
 	}
-	if err := forwardBetweenSubnets(path, l.IPv6); err != nil {
+	if err := inNetns(path).EnableForwarding(l.IPv6); err != nil {
 		return err
 	}
 	if err := quietSwitch(path); err != nil {
@@ -31,7 +31,7 @@ func (l *Lab) makeRouter() error {
 		if err != nil {
 			return err
 		}
-		if err := addressRouter(path, device, l.routers(subnet)); err != nil {
+		if err := inNetns(path).address(device, l.routers(subnet)); err != nil {
 			return err
 		}
 	}
@@ -67,18 +67,9 @@ func (l *Lab) makeSubnet(path string, subnet int) (device string, err error) {
 	return device, nil
 }
 
-func forwardBetweenSubnets(path string, ipv6 bool) error {
-	if err := inNetns(path).WriteSysctl("net/ipv4/ip_forward", "1"); err != nil {
-		return err
-	}
-	if !ipv6 {
-		return nil
-	}
-	return inNetns(path).WriteSysctl("net/ipv6/conf/all/forwarding", "1")
-}
-
-func addressRouter(path, device string, addresses []netip.Prefix) error {
-	return inNetns(path).Netlink(func(h *netlink.Handle) error {
+// address adds addresses to a device of the place and sets it up.
+func (p Place) address(device string, addresses []netip.Prefix) error {
+	return p.Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(device)
 		if err != nil {
 			return fmt.Errorf("find %s: %w", device, err)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/beeline-cni/beeline/lab/file"
 	"golang.org/x/sys/unix"
 )
 
@@ -84,7 +85,7 @@ func firstNamespaceRecord() string { return filepath.Join(runDir, "first-namespa
 // allowCongestionControl returns the congestion control that the namespaces of a lab can have: cubic, which
 // the first namespace must list as allowed, else reno. What it changes there is recorded before.
 func allowCongestionControl(ctx context.Context) (string, error) {
-	unlock, err := lockDir(ctx, runDir, makeDir)
+	unlock, err := lockDir(ctx, runDir, true)
 	if err != nil {
 		return "", fmt.Errorf("lock %s: %w", runDir, err)
 	}
@@ -112,19 +113,19 @@ func allowCongestionControl(ctx context.Context) (string, error) {
 // recordOriginal keeps the value a sysctl had before the first lab; a value recorded earlier stays.
 func recordOriginal(name, value string) error {
 	originals := map[string]string{}
-	if err := readJSON(firstNamespaceRecord(), &originals); err != nil && !os.IsNotExist(err) {
+	if err := file.ReadJSON(firstNamespaceRecord(), &originals); err != nil && !os.IsNotExist(err) {
 		return err
 	}
 	if _, ok := originals[name]; ok {
 		return nil
 	}
 	originals[name] = value
-	return writeJSON(firstNamespaceRecord(), originals)
+	return file.WriteJSON(firstNamespaceRecord(), originals)
 }
 
 // restoreFirstNamespace undoes what labs changed there, unless a lab is left.
 func restoreFirstNamespace(ctx context.Context) error {
-	unlock, err := lockDir(ctx, runDir, makeDir)
+	unlock, err := lockDir(ctx, runDir, true)
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", runDir, err)
 	}
@@ -134,7 +135,7 @@ func restoreFirstNamespace(ctx context.Context) error {
 		return err
 	}
 	originals := map[string]string{}
-	err = readJSON(firstNamespaceRecord(), &originals)
+	err = file.ReadJSON(firstNamespaceRecord(), &originals)
 	if err != nil && !os.IsNotExist(err) {
 		return err
 	}

@@ -64,7 +64,7 @@ func (l *Lab) make(ctx context.Context) error {
 		return err
 	}
 	for _, n := range l.nodes {
-		if err := n.address(); err != nil {
+		if err := n.Place().address(Uplink, n.Addresses); err != nil {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
 		if l.Subnets > 1 {

@@ -125,29 +125,6 @@ func plugIn(path, to, name string) error {
 	})
 }
 
-// address returns the node its addresses and sets its device up.
-func (n *Node) address() error {
-	return n.Place().Netlink(func(h *netlink.Handle) error {
-		link, err := h.LinkByName(Uplink)
-		if err != nil {
-			return fmt.Errorf("find %s: %w", Uplink, err)
-		}
-		for _, a := range n.Addresses {
-			addr := &netlink.Addr{IPNet: IPNet(a)}
-			if a.Addr().Is6() {
-				addr.Flags = unix.IFA_F_NODAD
-			}
-			if err := h.AddrAdd(link, addr); err != nil {
-				return fmt.Errorf("add address %s: %w", a, err)
-			}
-		}
-		if err := h.LinkSetUp(link); err != nil {
-			return fmt.Errorf("set %s up: %w", Uplink, err)
-		}
-		return nil
-	})
-}
-
 // waitForNeighbours waits until every node has reached every later one over each family, so that neighbours are known
 // on both sides. A rejected connection is a reply.
 func (l *Lab) waitForNeighbours(ctx context.Context) error {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/beeline-cni/beeline/lab/file"
 )
 
 //go:embed init.sh
@@ -91,7 +93,7 @@ func fillRoot(ctx context.Context, s store, root, busybox string, k kernel, test
 	if err := os.Mkdir(filepath.Join(root, "bin"), 0o755); err != nil {
 		return err
 	}
-	if err := copyFile(filepath.Join(root, "bin/busybox"), busybox); err != nil {
+	if err := file.Copy(filepath.Join(root, "bin/busybox"), busybox, 0o755); err != nil {
 		return err
 	}
 	for _, name := range programs {
@@ -107,7 +109,7 @@ func fillRoot(ctx context.Context, s store, root, busybox string, k kernel, test
 		if err := os.MkdirAll(filepath.Join(root, "src", t.dir), 0o755); err != nil {
 			return err
 		}
-		if err := copyFile(filepath.Join(root, "src", t.dir, "vm.test"), t.path); err != nil {
+		if err := file.Copy(filepath.Join(root, "src", t.dir, "vm.test"), t.path, 0o755); err != nil {
 			return err
 		}
 		subtests := ""
@@ -156,11 +158,11 @@ func copyProgram(ctx context.Context, root, name string) error {
 	for _, m := range library.FindAllStringSubmatch(loads, -1) {
 		files = append(files, m[1])
 	}
-	for _, file := range files {
-		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755); err != nil {
+	for _, path := range files {
+		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(path)), 0o755); err != nil {
 			return err
 		}
-		if err := copyFile(filepath.Join(root, file), file); err != nil {
+		if err := file.Copy(filepath.Join(root, path), path, 0o755); err != nil {
 			return err
 		}
 	}
@@ -182,14 +184,6 @@ func archive(ctx context.Context, busybox, dir, to string) error {
 		return fmt.Errorf("archive %s: %w: %s", dir, err, said.String())
 	}
 	return out.Close()
-}
-
-func copyFile(to, from string) error {
-	content, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, content, 0o755)
 }
 
 func concatenate(to string, parts ...string) error {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/beeline-cni/beeline/lab/kubebuild"
 	"github.com/beeline-cni/beeline/lab/network"
 )
@@ -83,7 +84,7 @@ func fillKubeProxy(ctx context.Context, root string) error {
 		if err := os.MkdirAll(into, 0o755); err != nil {
 			return err
 		}
-		if err := copyFile(filepath.Join(into, "kube-proxy"), filepath.Join(from, part, "kube-proxy")); err != nil {
+		if err := file.Copy(filepath.Join(into, "kube-proxy"), filepath.Join(from, part, "kube-proxy"), 0o755); err != nil {
 			return err
 		}
 	}

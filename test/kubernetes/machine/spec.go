@@ -3,11 +3,10 @@
 package machine
 
 import (
-	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 
+	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
@@ -37,24 +36,13 @@ func specPath(name string) string { return filepath.Join(plan.Dir(name), "machin
 
 // Write writes the Spec for the machine's process 1.
 func (s Spec) Write() error {
-	data, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
 	if err := os.MkdirAll(plan.Dir(s.Name), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(specPath(s.Name), append(data, '\n'), 0o644)
+	return file.WriteJSON(specPath(s.Name), s)
 }
 
-func readSpec(name string) (Spec, error) {
-	var s Spec
-	data, err := os.ReadFile(specPath(name))
-	if err != nil {
-		return s, err
-	}
-	if err := json.Unmarshal(data, &s); err != nil {
-		return s, fmt.Errorf("read %s: %w", specPath(name), err)
-	}
-	return s, nil
+func readSpec(name string) (s Spec, err error) {
+	err = file.ReadJSON(specPath(name), &s)
+	return s, err
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
@@ -18,11 +19,7 @@ const failureSuffix = ".ended"
 
 // recordFailure is called inside the machine.
 func recordFailure(service string, times int, why string) error {
-	path := filepath.Join("/var/log/components", service+failureSuffix)
-	if err := os.WriteFile(path+".next", fmt.Appendf(nil, "%d %s\n", times, why), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".next", path)
+	return file.Replace(filepath.Join("/var/log/components", service+failureSuffix), fmt.Appendf(nil, "%d %s\n", times, why))
 }
 
 func forgetFailures(name string) error {

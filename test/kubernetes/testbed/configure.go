@@ -2,11 +2,10 @@ package testbed
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/beeline-cni/beeline/test/kubernetes/config"
 	"github.com/beeline-cni/beeline/test/kubernetes/images"
 	"github.com/beeline-cni/beeline/test/kubernetes/machine"
@@ -15,7 +14,7 @@ import (
 
 // configure writes the files that machines read.
 func (b *Testbed) configure(p Parts) error {
-	if err := copyFile(plan.BootProgram, p.Boot, 0o755); err != nil {
+	if err := file.Copy(plan.BootProgram, p.Boot, 0o755); err != nil {
 		return err
 	}
 	identities, err := config.NewIdentities(b.Cluster)
@@ -71,21 +70,4 @@ func (b *Testbed) writeAccess(identities *config.Identities) error {
 		filepath.Base(repositoryList):  []byte(images.RepositoryList),
 	}
 	return files.Write(plan.RunDir)
-}
-
-func copyFile(to, from string, mode os.FileMode) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	if _, err := io.Copy(out, in); err != nil {
-		return fmt.Errorf("copy %s: %w", from, err)
-	}
-	return out.Close()
 }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/beeline-cni/beeline/test/kubernetes/config"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
@@ -50,7 +51,7 @@ func installPlugins(node, network string) error {
 		return err
 	}
 	for _, name := range plugins[network] {
-		if err := copyFile(filepath.Join(dir, name), filepath.Join(pluginDir, name), 0o755); err != nil {
+		if err := file.Copy(filepath.Join(dir, name), filepath.Join(pluginDir, name), 0o755); err != nil {
 			return err
 		}
 	}

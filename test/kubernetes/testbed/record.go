@@ -3,15 +3,11 @@ package testbed
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
@@ -27,28 +23,11 @@ type record struct {
 	Ready bool `json:"ready"`
 }
 
-func (r record) write() error {
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	next := plan.Record + ".next"
-	if err := os.WriteFile(next, append(data, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(next, plan.Record)
-}
+func (r record) write() error { return file.WriteJSON(plan.Record, r) }
 
-func readRecord() (record, error) {
-	var r record
-	data, err := os.ReadFile(plan.Record)
-	if err != nil {
-		return r, err
-	}
-	if err := json.Unmarshal(data, &r); err != nil {
-		return r, fmt.Errorf("read %s: %w", plan.Record, err)
-	}
-	return r, nil
+func readRecord() (r record, err error) {
+	err = file.ReadJSON(plan.Record, &r)
+	return r, err
 }
 
 // up reports whether the cluster was started completely and a machine runs. After a kill of all machines the record is
@@ -85,53 +64,11 @@ var errLocked = errors.New("another command changes the cluster")
 func lock(ctx context.Context) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience, errLocked)
 	defer cancel()
-	for {
-		f, err := tryLock()
-		if err != nil {
-			return nil, fmt.Errorf("lock %s: %w", plan.RunDir, err)
+	if unlock, err = file.LockDir(ctx, plan.RunDir, true); err != nil {
+		if r, readErr := readRecord(); readErr == nil && ctx.Err() != nil {
+			err = fmt.Errorf("%w (%s)", err, r.who())
 		}
-		if f != nil {
-			return func() { f.Close() }, nil
-		}
-		select {
-		case <-ctx.Done():
-			err := context.Cause(ctx)
-			if r, readErr := readRecord(); readErr == nil {
-				err = fmt.Errorf("%w (%s)", err, r.who())
-			}
-			return nil, err
-		case <-time.After(50 * time.Millisecond):
-		}
+		return nil, fmt.Errorf("lock %s: %w", plan.RunDir, err)
 	}
-}
-
-// tryLock returns nil without an error if another process has the lock, or the directory was removed meanwhile.
-func tryLock() (*os.File, error) {
-	if err := os.MkdirAll(plan.RunDir, 0o755); err != nil {
-		return nil, err
-	}
-	f, err := os.Open(plan.RunDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, nil
-		}
-		return nil, err
-	}
-	held, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	if now, err := os.Stat(plan.RunDir); err != nil || !os.SameFile(held, now) {
-		f.Close()
-		return nil, nil
-	}
-	return f, nil
+	return unlock, nil
 }
