@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,34 +17,18 @@ import (
 
 // http is wrk asking nginx, over 16 connections, for 1024 bytes that nginx has at hand. It takes whole seconds.
 type http struct {
-	name, title, description string
+	tool
 	// closing asks the server to close the connection after each answer.
 	closing bool
 }
 
 var (
-	httpKeepAlive = http{name: "http_keepalive", title: "HTTP, kept alive", description: "16 connections ask a web server for 1024 bytes again and again."}
-	httpClose     = http{name: "http_close", title: "HTTP, Connection: close", description: "16 clients ask a web server for 1024 bytes, each time over a new connection that the server closes.", closing: true}
+	httpKeepAlive = newHTTP("http_keepalive", "HTTP, kept alive", "16 connections ask a web server for 1024 bytes again and again.", false)
+	httpClose     = newHTTP("http_close", "HTTP, Connection: close", "16 clients ask a web server for 1024 bytes, each time over a new connection that the server closes.", true)
 )
 
-func (w http) Info() result.Workload {
-	return result.Workload{
-		Name: w.name, Title: w.title, Description: w.description,
-		Tool: "wrk", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction",
-	}
-}
-
-func (http) Processes(int) []int { return []int{1} }
-
-func (http) IPv4Only() string { return "" }
-
-func (http) Missing() string {
-	for _, program := range []string{"wrk", "nginx"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Sprintf("not installed: %s (Debian package %[1]s)", program)
-		}
-	}
-	return ""
+func newHTTP(name, title, description string, closing bool) http {
+	return http{tool{info: rate("wrk", name, title, description), programs: [][2]string{{"wrk", "wrk"}, {"nginx", "nginx"}}}, closing}
 }
 
 func (http) Seconds(wanted time.Duration) time.Duration {

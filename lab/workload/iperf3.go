@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // iperf3 before 3.16 has one thread for all streams, so N streams are N processes on N ports. It takes
@@ -19,14 +19,16 @@ import (
 
 func iperfSeconds(wanted time.Duration) int { return max(1, int(math.Ceil(wanted.Seconds()))) }
 
-func iperfMissing() string {
-	if _, err := exec.LookPath("iperf3"); err != nil {
-		return "not installed: iperf3 (Debian package iperf3)"
-	}
-	return ""
+// iperf is what workloads of iperf3 have in common.
+type iperf struct{ tool }
+
+var iperfPrograms = [][2]string{{"iperf3", "iperf3"}}
+
+func (iperf) Seconds(wanted time.Duration) time.Duration {
+	return time.Duration(iperfSeconds(wanted))*time.Second + 100*time.Millisecond
 }
 
-func iperfServe(ctx context.Context, s *Servers, procs int) error {
+func (iperf) Serve(ctx context.Context, s *Servers, procs int) error {
 	ports := s.target.Ports.Iperf
 	if procs > len(ports) {
 		return fmt.Errorf("start iperf3: %d processes want as many ports, there are %d", procs, len(ports))
@@ -57,7 +59,7 @@ func iperfRun(ctx context.Context, r Request, options ...string) ([]string, []ip
 		if !errors.Is(err, errIperfBusy) || attempt == iperfAttempts {
 			return commands[0], reports, err
 		}
-		_ = pause(ctx, iperfClosing)
+		_ = wait.For(ctx, iperfClosing)
 	}
 }
 
@@ -132,29 +134,15 @@ func parseIperf(text string) (iperfReport, error) {
 }
 
 // iperfTCP is bulk transfer with one connection for each process.
-type iperfTCP struct{}
+type iperfTCP struct{ iperf }
 
-func (iperfTCP) Info() result.Workload {
-	return result.Workload{
-		Name: "iperf3_tcp", Title: "iperf3 TCP",
-		Description: "One TCP connection for each process, 128 KB sends, buffers sized by the kernel; what arrived.",
-		Tool:        "iperf3", Metric: result.Throughput, Unit: "Gbit/s", Better: "higher", Work: "GB",
-	}
-}
+var iperfOverTCP = iperfTCP{iperf{tool{
+	info: throughput("iperf3", "iperf3_tcp", "iperf3 TCP", "GB",
+		"One TCP connection for each process, 128 KB sends, buffers sized by the kernel; what arrived."),
+	programs: iperfPrograms,
+}}}
 
 func (iperfTCP) Processes(int) []int { return []int{1, 2, 4} }
-
-func (iperfTCP) Missing() string { return iperfMissing() }
-
-func (iperfTCP) IPv4Only() string { return "" }
-
-func (iperfTCP) Seconds(wanted time.Duration) time.Duration {
-	return time.Duration(iperfSeconds(wanted))*time.Second + 100*time.Millisecond
-}
-
-func (iperfTCP) Serve(ctx context.Context, s *Servers, procs int) error {
-	return iperfServe(ctx, s, procs)
-}
 
 func (iperfTCP) Run(ctx context.Context, r Request) (Outcome, error) {
 	command, reports, err := iperfRun(ctx, r)
@@ -190,30 +178,16 @@ func iperfTCPValues(reports []iperfReport) map[string]float64 {
 
 // iperfUDP sends messages that fit every network's MTU, with a fixed socket buffer, at a fixed rate.
 type iperfUDP struct {
-	name, rate, title, description string
+	iperf
+	rate string
+}
+
+func newIperfUDP(name, rate, title, description string) iperfUDP {
+	return iperfUDP{iperf{tool{info: throughput("iperf3", name, title, "message", description), programs: iperfPrograms}}, rate}
 }
 
 // udpMessage is the payload: 1350 bytes fit into the 1450 bytes that VXLAN leaves, with IPv6 headers too.
 const udpMessage = "1350"
-
-func (u iperfUDP) Info() result.Workload {
-	return result.Workload{
-		Name: u.name, Title: u.title, Description: u.description,
-		Tool: "iperf3", Metric: result.Throughput, Unit: "Gbit/s", Better: "higher", Work: "message",
-	}
-}
-
-func (iperfUDP) Processes(int) []int { return []int{1} }
-
-func (iperfUDP) Missing() string { return iperfMissing() }
-
-func (iperfUDP) IPv4Only() string { return "" }
-
-func (iperfUDP) Seconds(wanted time.Duration) time.Duration { return iperfTCP{}.Seconds(wanted) }
-
-func (iperfUDP) Serve(ctx context.Context, s *Servers, procs int) error {
-	return iperfServe(ctx, s, procs)
-}
 
 func (u iperfUDP) Run(ctx context.Context, r Request) (Outcome, error) {
 	command, reports, err := iperfRun(ctx, r, "-u", "-b", u.rate, "-l", udpMessage, "-w", "1M")

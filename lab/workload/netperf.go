@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // netperf is one test of netperf 2.7.
@@ -25,7 +25,7 @@ import (
 // Rate: work ÷ elapsed time as netperf has them, both from its first to its last transaction. For parallel
 // processes the sum of the work is divided by the longest interval; by how much intervals differ is recorded as skew.
 type netperf struct {
-	info    result.Workload
+	tool
 	test    string
 	options []string // of the test
 	// transactions says that the test counts transactions instead of bytes.
@@ -35,55 +35,26 @@ type netperf struct {
 }
 
 var (
-	stream128k = netperf{
-		info: result.Workload{
-			Name: "tcp_stream_128k", Title: "TCP_STREAM, 128 KB sends",
-			Description: "One TCP connection, sends of 128 KB, socket buffers fixed at 1 MB (which the kernel doubles).",
-			Tool:        "netperf", Metric: result.Throughput, Unit: "Gbit/s", Better: "higher", Work: "GB",
-		},
-		test: "TCP_STREAM", options: []string{"-m", "128K", "-s", "1M", "-S", "1M"},
-	}
-	stream16k = netperf{
-		info: result.Workload{
-			Name: "tcp_stream_16k", Title: "TCP_STREAM, 16 KB sends",
-			Description: "One TCP connection, netperf's defaults: sends of 16 KB, socket buffers sized by the kernel.",
-			Tool:        "netperf", Metric: result.Throughput, Unit: "Gbit/s", Better: "higher", Work: "GB",
-		},
-		test: "TCP_STREAM",
-	}
-	rr = netperf{
-		info: result.Workload{
-			Name: "tcp_rr", Title: "TCP_RR",
-			Description: "One byte there and one byte back on an open TCP connection, one after the other.",
-			Tool:        "netperf", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction",
-		},
-		test: "TCP_RR", transactions: true,
-	}
-	rr100 = netperf{
-		info: result.Workload{
-			Name: "tcp_rr_100", Title: "TCP_RR, 100 bytes",
-			Description: "100 bytes there and 100 bytes back on an open TCP connection, one after the other.",
-			Tool:        "netperf", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction",
-		},
-		test: "TCP_RR", options: []string{"-r", "100,100"}, transactions: true,
-	}
-	crr = netperf{
-		info: result.Workload{
-			Name: "tcp_crr", Title: "TCP_CRR",
-			Description: "A new TCP connection for each transaction: connect, one byte there and back, close.",
-			Tool:        "netperf", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction",
-		},
-		test: "TCP_CRR", transactions: true, connections: true,
-	}
-	udpRR = netperf{
-		info: result.Workload{
-			Name: "udp_rr", Title: "UDP_RR",
-			Description: "One byte there and one byte back over UDP, one after the other.",
-			Tool:        "netperf", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction",
-		},
-		test: "UDP_RR", transactions: true,
-	}
+	stream128k = newNetperf("TCP_STREAM", "tcp_stream_128k", "TCP_STREAM, 128 KB sends",
+		"One TCP connection, sends of 128 KB, socket buffers fixed at 1 MB (which the kernel doubles).", "-m", "128K", "-s", "1M", "-S", "1M")
+	stream16k = newNetperf("TCP_STREAM", "tcp_stream_16k", "TCP_STREAM, 16 KB sends",
+		"One TCP connection, netperf's defaults: sends of 16 KB, socket buffers sized by the kernel.")
+	rr    = newNetperf("TCP_RR", "tcp_rr", "TCP_RR", "One byte there and one byte back on an open TCP connection, one after the other.")
+	rr100 = newNetperf("TCP_RR", "tcp_rr_100", "TCP_RR, 100 bytes",
+		"100 bytes there and 100 bytes back on an open TCP connection, one after the other.", "-r", "100,100")
+	crr   = newNetperf("TCP_CRR", "tcp_crr", "TCP_CRR", "A new TCP connection for each transaction: connect, one byte there and back, close.")
+	udpRR = newNetperf("UDP_RR", "udp_rr", "UDP_RR", "One byte there and one byte back over UDP, one after the other.")
 )
+
+func newNetperf(test, name, title, description string, options ...string) netperf {
+	const pkg = "netperf, in non-free; `make deps` installs it"
+	info := rate("netperf", name, title, description)
+	if test == "TCP_STREAM" {
+		info = throughput("netperf", name, title, "GB", description)
+	}
+	programs := [][2]string{{"netperf", pkg}, {netserver, pkg}}
+	return netperf{tool{info: info, programs: programs}, test, options, test != "TCP_STREAM", test == "TCP_CRR"}
+}
 
 const (
 	netserver = "netserver"
@@ -100,22 +71,9 @@ var selectors = strings.Join([]string{
 	"LSS_SIZE_END", "RSR_SIZE_END",
 }, ",")
 
-func (n netperf) Info() result.Workload { return n.info }
-
 func (n netperf) Processes(cores int) []int { return slices.Compact([]int{1, cores}) }
 
 func (n netperf) Seconds(wanted time.Duration) time.Duration { return wanted + 30*time.Millisecond }
-
-func (n netperf) IPv4Only() string { return "" }
-
-func (n netperf) Missing() string {
-	for _, program := range []string{"netperf", netserver} {
-		if _, err := exec.LookPath(program); err != nil {
-			return "not installed: " + program + " (Debian package netperf, in non-free; `make deps` installs it)"
-		}
-	}
-	return ""
-}
 
 func (n netperf) Serve(ctx context.Context, s *Servers, _ int) error {
 	port := s.target.Ports.Netperf
@@ -153,11 +111,11 @@ func (n netperf) Run(ctx context.Context, r Request) (Outcome, error) {
 	g.release()
 	g.untilHandled(ctx, syscall.SIGALRM)
 	r.window(false)
-	_ = pause(ctx, r.Length) // wait notices an ended context
+	_ = wait.For(ctx, r.Length) // wait notices an ended context
 	r.window(true)
 	g.signal(syscall.SIGALRM)
 	if n.connections {
-		_ = pause(ctx, lastTransaction)
+		_ = wait.For(ctx, lastTransaction)
 		r.Server.EndTests()
 	}
 	texts, err := g.wait(ctx)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -15,12 +14,20 @@ import (
 // redis is one command of redis-benchmark with values of 1000 bytes over its usual 50 connections. The tool takes a
 // number of requests, of which its own hundred thousand last no longer than a second: a short run before each sample
 // shows how many a sample needs. That run also stores the value that the sample gets.
-type redis struct{ command, title, description string }
+type redis struct {
+	tool
+	command string
+}
 
 var (
-	redisGet = redis{"GET", "redis-benchmark GET, 1000 bytes", "50 connections ask a key-value store for a value of 1000 bytes, each waiting for the answer before the next request."}
-	redisSet = redis{"SET", "redis-benchmark SET, 1000 bytes", "50 connections store a value of 1000 bytes in a key-value store, each waiting for the answer before the next request."}
+	redisGet = newRedis("GET", "50 connections ask a key-value store for a value of 1000 bytes, each waiting for the answer before the next request.")
+	redisSet = newRedis("SET", "50 connections store a value of 1000 bytes in a key-value store, each waiting for the answer before the next request.")
 )
+
+func newRedis(command, description string) redis {
+	info := rate("redis-benchmark", "redis_"+strings.ToLower(command), "redis-benchmark "+command+", 1000 bytes", description)
+	return redis{tool{info: info, programs: [][2]string{{"redis-benchmark", "redis-tools"}, {"redis-server", "redis-server"}}}, command}
+}
 
 const (
 	// redisSample is the least that a sample of a tool counts that starts its clock when it starts connecting.
@@ -30,26 +37,6 @@ const (
 	// redisTrialTime is how long that run and the ends of both take, about.
 	redisTrialTime = 500 * time.Millisecond
 )
-
-func (w redis) Info() result.Workload {
-	return result.Workload{
-		Name: "redis_" + strings.ToLower(w.command), Title: w.title, Description: w.description,
-		Tool: "redis-benchmark", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction",
-	}
-}
-
-func (redis) Processes(int) []int { return []int{1} }
-
-func (redis) IPv4Only() string { return "" }
-
-func (redis) Missing() string {
-	for program, pkg := range map[string]string{"redis-benchmark": "redis-tools", "redis-server": "redis-server"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Sprintf("not installed: %s (Debian package %s)", program, pkg)
-		}
-	}
-	return ""
-}
 
 func (redis) Seconds(wanted time.Duration) time.Duration {
 	return max(wanted, redisSample) + redisTrialTime

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -21,32 +20,22 @@ import (
 // sockperf is ping-pong over TCP with full round trips (without --full-rtt sockperf prints half of them).
 // All round trips come from its log, so percentiles are exact and can be merged over rounds. It takes whole
 // seconds, of which it leaves out the first 0.4 s and the last 50 ms, after a second of calibrating its clock.
-type sockperf struct{}
+type sockperf struct{ tool }
+
+var sockperfTCP = sockperf{tool{
+	info: result.Workload{
+		Name: "sockperf_tcp", Title: "sockperf ping-pong, TCP",
+		Description: "14 bytes there and back on an open TCP connection; the mean of full round trips, and percentiles of all of them.",
+		Tool:        "sockperf", Metric: result.RTT, Unit: "µs", Better: "lower",
+	},
+	programs: [][2]string{{"sockperf", "sockperf"}}, ipv4Only: "sockperf 3.7 has no IPv6",
+}}
 
 const (
 	// sockperfStart is the calibration, sockperfMargin what it leaves out of its own run time.
 	sockperfStart  = 1300 * time.Millisecond
 	sockperfMargin = 450 * time.Millisecond
 )
-
-func (sockperf) Info() result.Workload {
-	return result.Workload{
-		Name: "sockperf_tcp", Title: "sockperf ping-pong, TCP",
-		Description: "14 bytes there and back on an open TCP connection; the mean of full round trips, and percentiles of all of them.",
-		Tool:        "sockperf", Metric: result.RTT, Unit: "µs", Better: "lower",
-	}
-}
-
-func (sockperf) Processes(int) []int { return []int{1} }
-
-func (sockperf) IPv4Only() string { return "sockperf 3.7 has no IPv6" }
-
-func (sockperf) Missing() string {
-	if _, err := exec.LookPath("sockperf"); err != nil {
-		return "not installed: sockperf (Debian package sockperf)"
-	}
-	return ""
-}
 
 func (sockperf) Seconds(wanted time.Duration) time.Duration {
 	return sockperfStart + time.Duration(sockperfSeconds(wanted))*time.Second

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // group is a set of processes with a common start: they are started blocked, on their CPU and in their
@@ -71,7 +72,7 @@ func (g *group) untilHandled(ctx context.Context, s syscall.Signal) {
 	for _, cmd := range g.cmds {
 		for {
 			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
-			if err != nil || handles(string(status), s) || pause(ctx, time.Millisecond) != nil {
+			if err != nil || handles(string(status), s) || wait.For(ctx, time.Millisecond) != nil {
 				break
 			}
 		}
@@ -136,14 +137,4 @@ func lastLines(text string) string {
 func firstLines(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[:min(2, len(lines))], "; ")
-}
-
-// pause waits, or gives the context's error when that ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

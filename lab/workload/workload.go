@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +32,39 @@ type Workload interface {
 	Serve(ctx context.Context, s *Servers, procs int) error
 	// Run makes one sample.
 	Run(ctx context.Context, r Request) (Outcome, error)
+}
+
+// tool is what most workloads have in common: a description, the programs that have to be installed, and one process.
+type tool struct {
+	info result.Workload
+	// programs are names with the Debian package of each.
+	programs [][2]string
+	ipv4Only string
+}
+
+func (t tool) Info() result.Workload { return t.info }
+
+func (t tool) Missing() string {
+	for _, p := range t.programs {
+		if _, err := exec.LookPath(p[0]); err != nil {
+			return fmt.Sprintf("not installed: %s (Debian package %s)", p[0], p[1])
+		}
+	}
+	return ""
+}
+
+func (t tool) IPv4Only() string { return t.ipv4Only }
+
+func (tool) Processes(int) []int { return []int{1} }
+
+// rate is the description of a workload of a tool that counts transactions.
+func rate(tool, name, title, description string) result.Workload {
+	return result.Workload{Name: name, Title: title, Description: description, Tool: tool, Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction"}
+}
+
+// throughput is the description of a workload of a tool that counts bytes, with their unit of work.
+func throughput(tool, name, title, work, description string) result.Workload {
+	return result.Workload{Name: name, Title: title, Description: description, Tool: tool, Metric: result.Throughput, Unit: "Gbit/s", Better: "higher", Work: work}
 }
 
 // Request describes one sample.
@@ -68,10 +102,9 @@ type Outcome struct {
 func All() []Workload {
 	return []Workload{
 		stream128k, stream16k, rr, rr100, crr, udpRR,
-		sockperf{},
-		iperfTCP{},
-		iperfUDP{name: "udp_1g", rate: "1G", title: "UDP at 1 Gbit/s", description: "1350-byte messages offered at 1 Gbit/s in bursts of 1 ms; what arrives and what is lost."},
-		iperfUDP{name: "udp_max", rate: "0", title: "UDP as fast as it goes", description: "1350-byte messages sent without a limit; what arrives and what is lost."},
+		sockperfTCP, iperfOverTCP,
+		newIperfUDP("udp_1g", "1G", "UDP at 1 Gbit/s", "1350-byte messages offered at 1 Gbit/s in bursts of 1 ms; what arrives and what is lost."),
+		newIperfUDP("udp_max", "0", "UDP as fast as it goes", "1350-byte messages sent without a limit; what arrives and what is lost."),
 		redisGet, redisSet, httpKeepAlive, httpClose,
 	}
 }
