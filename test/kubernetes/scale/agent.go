@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +11,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // agent is the agent under test.
@@ -107,53 +107,38 @@ type memory struct{ peak, rss, anonymous float64 }
 
 func (a *agent) memory() (m memory, err error) {
 	pid := a.cmd.Process.Pid
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	process, err := procfs.NewProc(pid)
 	if err != nil {
 		return m, err
 	}
-	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(line, ":")
-		into := map[string]*float64{"VmHWM": &m.peak, "VmRSS": &m.rss, "RssAnon": &m.anonymous}[name]
-		if into == nil {
-			continue
-		}
-		kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(value), " kB"))
-		if err != nil {
-			return m, err
-		}
-		*into = float64(kib) / 1024
+	status, err := process.NewStatus()
+	if err != nil {
+		return m, err
 	}
+	m = memory{peak: float64(status.VmHWM) / mib, rss: float64(status.VmRSS) / mib, anonymous: float64(status.RssAnon) / mib}
 	// 5: reset the peak (proc(5), clear_refs).
 	return m, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 }
 
 // cpu is the agent's CPU time.
 func (a *agent) cpu() (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.cmd.Process.Pid))
+	process, err := procfs.NewProc(a.cmd.Process.Pid)
 	if err != nil {
 		return 0, err
 	}
-	// After the name in brackets: state is field 3, utime and stime are 14 and 15, in hundredths of a second.
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(rest)
-	user, err := strconv.Atoi(fields[11])
-	if err != nil {
-		return 0, err
-	}
-	system, err := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * 10 * time.Millisecond, err
+	stat, err := process.Stat()
+	return time.Duration(stat.CPUTime() * float64(time.Second)), err
 }
 
 // makeCgroup creates a cgroup v2 of its own: the agent's programs must not affect other processes.
 func makeCgroup(name string) (string, error) {
-	mounts, err := os.Open("/proc/mounts")
+	mounts, err := procfs.GetMounts()
 	if err != nil {
 		return "", err
 	}
-	defer mounts.Close()
-	for lines := bufio.NewScanner(mounts); lines.Scan(); {
-		if fields := strings.Fields(lines.Text()); len(fields) > 2 && fields[2] == "cgroup2" {
-			path := filepath.Join(fields[1], name)
+	for _, m := range mounts {
+		if m.FSType == "cgroup2" {
+			path := filepath.Join(m.MountPoint, name)
 			return path, os.Mkdir(path, 0o755)
 		}
 	}

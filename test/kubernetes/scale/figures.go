@@ -130,7 +130,10 @@ func (a *agent) measureChurn(ctx context.Context, f *figures, local *sandbox) er
 		all.Go(func() {
 			took, err := kind.time(ctx)
 			slices.Sort(took)
-			f.changes[i], errs[i] = timed{kind.what, took}, err
+			if err != nil {
+				errs[i] = fmt.Errorf("time how %s: %w", kind.what, err)
+			}
+			f.changes[i] = timed{kind.what, took}
 		})
 	}
 	all.Wait()
@@ -179,7 +182,7 @@ func (f *figures) missed() string {
 const mib = 1 << 20
 
 // text is the published table.
-func (f *figures) text(o *options) string {
+func (f *figures) text(ctx context.Context, o *options) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	kept := func(is bool) string {
@@ -188,7 +191,7 @@ func (f *figures) text(o *options) string {
 		}
 		return "**not kept**"
 	}
-	line("%d nodes, %d pods, %d namespaces, %d Services with %d endpoints, %d NetworkPolicies; %.0f pod starts and ends/s, %.0f of them on the node that is measured. %s", o.nodes, o.pods, o.namespaces, o.services, o.services*o.endpointsEach, o.policies, o.starts, o.adds, machine())
+	line("%d nodes, %d pods, %d namespaces, %d Services with %d endpoints, %d NetworkPolicies; %.0f pod starts and ends/s, %.0f of them on the node that is measured. %s", o.nodes, o.pods, o.namespaces, o.services, o.services*o.endpointsEach, o.policies, o.starts, o.adds, describe(ctx))
 	line("")
 	line("| what | measured | target | |")
 	line("|---|---|---|---|")

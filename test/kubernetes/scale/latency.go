@@ -69,29 +69,23 @@ func addressKey(address string) []byte {
 	return b[:]
 }
 
-// timeLabels adds and removes a label of remote pods that policies of all local pods select.
-func (a *agent) timeLabels(ctx context.Context) (all []time.Duration, err error) {
-	m, err := a.table("identities")
+// timeEach makes changes one by one and times each until the entry of a map changes.
+func (a *agent) timeEach(table string, key func(n int) []byte, change func(n int) error) (all []time.Duration, err error) {
+	m, err := a.table(table)
 	if err != nil {
 		return nil, err
 	}
 	for n := range a.o.changes {
-		i := 1 + n/2 // never of node 0
-		node, nth, namespace, app := a.o.place(i)
-		var label any = "yes"
-		if n%2 == 1 {
-			label = nil
-		}
-		wait, err := watchEntry(m, addressKey(podAddress(node, firstAddress+nth)))
+		wait, err := watchEntry(m, key(n))
 		if err != nil {
 			return nil, err
 		}
-		if err := a.server.send(ctx, http.MethodPatch, podPath(namespace)+"/"+podName(app, i), object{"metadata": object{"labels": object{probeLabel: label}}}); err != nil {
+		if err := change(n); err != nil {
 			return nil, err
 		}
 		took, err := wait(time.Now())
 		if err != nil {
-			return nil, fmt.Errorf("labels of pod %s: %w", podName(app, i), err)
+			return nil, err
 		}
 		all = append(all, took)
 		time.Sleep(pause)
@@ -99,46 +93,45 @@ func (a *agent) timeLabels(ctx context.Context) (all []time.Duration, err error)
 	return all, nil
 }
 
-// timePolicies creates and deletes a policy that selects a local pod.
-func (a *agent) timePolicies(ctx context.Context, local *sandbox) (all []time.Duration, err error) {
-	m, err := a.table("policy_pods")
-	if err != nil {
-		return nil, err
+// comeAndGo creates an object and deletes it in turn.
+func (a *agent) comeAndGo(ctx context.Context, path, name string, made object) func(n int) error {
+	return func(n int) error {
+		if n%2 == 0 {
+			return a.server.send(ctx, http.MethodPost, path, made)
+		}
+		return a.server.send(ctx, http.MethodDelete, path+"/"+name, nil)
 	}
+}
+
+// timeLabels adds and removes a label of remote pods that policies of all local pods select.
+func (a *agent) timeLabels(ctx context.Context) ([]time.Duration, error) {
+	pod := func(n int) int { return 1 + n/2 } // never of node 0
+	key := func(n int) []byte {
+		node, nth, _, _ := a.o.place(pod(n))
+		return addressKey(podAddress(node, firstAddress+nth))
+	}
+	return a.timeEach("identities", key, func(n int) error {
+		_, _, namespace, app := a.o.place(pod(n))
+		var label any = "yes"
+		if n%2 == 1 {
+			label = nil
+		}
+		return a.server.send(ctx, http.MethodPatch, podPath(namespace)+"/"+podName(app, pod(n)), object{"metadata": object{"labels": object{probeLabel: label}}})
+	})
+}
+
+// timePolicies creates and deletes a policy that selects a local pod.
+func (a *agent) timePolicies(ctx context.Context, local *sandbox) ([]time.Duration, error) {
 	path := "/apis/networking.k8s.io/v1/namespaces/" + local.namespace + "/networkpolicies"
 	made := object{
 		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": object{"name": "timed"},
 		"spec": object{"podSelector": object{}, "ingress": []any{object{"from": []any{object{"podSelector": object{}}}}}},
 	}
-	for n := range a.o.changes {
-		wait, err := watchEntry(m, addressKey(local.address.String()))
-		if err != nil {
-			return nil, err
-		}
-		if n%2 == 0 {
-			err = a.server.send(ctx, http.MethodPost, path, made)
-		} else {
-			err = a.server.send(ctx, http.MethodDelete, path+"/timed", nil)
-		}
-		if err != nil {
-			return nil, err
-		}
-		took, err := wait(time.Now())
-		if err != nil {
-			return nil, fmt.Errorf("policies of pod %s: %w", local.name, err)
-		}
-		all = append(all, took)
-		time.Sleep(pause)
-	}
-	return all, nil
+	return a.timeEach("policy_pods", func(int) []byte { return addressKey(local.address.String()) }, a.comeAndGo(ctx, path, "timed", made))
 }
 
 // timeServices creates and deletes a Service.
-func (a *agent) timeServices(ctx context.Context) (all []time.Duration, err error) {
-	m, err := a.table("services")
-	if err != nil {
-		return nil, err
-	}
+func (a *agent) timeServices(ctx context.Context) ([]time.Duration, error) {
 	const number = 80
 	i := a.o.services // has no Service yet
 	key := binary.BigEndian.AppendUint16(addressKey(serviceAddress(i)), number)
@@ -146,27 +139,7 @@ func (a *agent) timeServices(ctx context.Context) (all []time.Duration, err erro
 	made := service(i, 0, 0)
 	delete(made["metadata"].(object), "uid")
 	path := "/api/v1/namespaces/" + namespaceName(0) + "/services"
-	for n := range a.o.changes {
-		wait, err := watchEntry(m, key)
-		if err != nil {
-			return nil, err
-		}
-		if n%2 == 0 {
-			err = a.server.send(ctx, http.MethodPost, path, made)
-		} else {
-			err = a.server.send(ctx, http.MethodDelete, path+"/"+serviceName(i), nil)
-		}
-		if err != nil {
-			return nil, err
-		}
-		took, err := wait(time.Now())
-		if err != nil {
-			return nil, fmt.Errorf("time Service %s: %w", serviceName(i), err)
-		}
-		all = append(all, took)
-		time.Sleep(pause)
-	}
-	return all, nil
+	return a.timeEach("services", func(int) []byte { return key }, a.comeAndGo(ctx, path, serviceName(i), made))
 }
 
 // timeNodes creates nodes one by one and times each until the kernel has its route, which the agent writes last.

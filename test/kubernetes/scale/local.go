@@ -9,10 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
+	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,27 +70,14 @@ func (a *agent) del(ctx context.Context, s *sandbox) error {
 
 // send makes a pod send a packet that its policies deny: the agent reports it, and from then on keeps the names of all pods and Services.
 func (s *sandbox) send() error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with its namespace
-		done <- func() error {
-			namespace, err := os.Open("/run/netns/" + s.container)
-			if err != nil {
-				return err
-			}
-			defer namespace.Close()
-			if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("enter the network namespace of pod %s: %w", s.name, err)
-			}
-			socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				return err
-			}
-			defer unix.Close(socket)
-			return unix.Sendto(socket, []byte("?"), 0, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{198, 51, 100, 1}})
-		}()
-	}()
-	return <-done
+	return ns.WithNetNSPath("/run/netns/"+s.container, func(ns.NetNS) error {
+		socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(socket)
+		return unix.Sendto(socket, []byte("?"), 0, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{198, 51, 100, 1}})
+	})
 }
 
 // addLocals adds the network of node 0's initial pods.

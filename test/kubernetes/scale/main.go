@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/beeline-cni/beeline/lab/kubebuild"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
@@ -131,12 +132,12 @@ func measure(ctx context.Context, o *options) error {
 	}
 	f, err := agent.measure(ctx)
 	if o.profiles != "" {
-		err = errors.Join(err, copyFile(filepath.Join(o.profiles, "agent.log"), filepath.Join(o.dir, "agent.log")))
+		err = errors.Join(err, file.Copy(filepath.Join(o.profiles, "agent.log"), filepath.Join(o.dir, "agent.log"), 0o644))
 	}
 	if err != nil {
 		return err
 	}
-	text := f.text(o)
+	text := f.text(ctx, o)
 	fmt.Print(text)
 	if o.write != "" {
 		if err := publish(o.write, text); err != nil {
@@ -147,12 +148,4 @@ func measure(ctx context.Context, o *options) error {
 		return fmt.Errorf("missed: %s", missed)
 	}
 	return nil
-}
-
-func copyFile(to, from string) error {
-	text, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, text, 0o644)
 }

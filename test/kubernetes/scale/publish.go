@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/beeline-cni/beeline/lab/machine"
 )
 
 // heading precedes the figures in a page.
@@ -28,37 +28,15 @@ func publish(file, text string) error {
 	return os.WriteFile(file, []byte(before+heading+"\n"+text), 0o644)
 }
 
-// machine describes the place, time and hardware of the run.
-func machine() string {
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return ""
-	}
-	commit, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
+// describe says where, when and on what the run was made.
+func describe(ctx context.Context) string {
+	e := machine.Describe(ctx)
+	commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--exclude=*").Output()
 	if err != nil {
 		commit = []byte("unknown")
 	}
-	load, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		load = []byte("? ? ?")
-	}
 	return fmt.Sprintf("Measured %s at commit %s, on %d CPUs (%s), Linux %s, with etcd, the API server and the pods' lives on the same CPUs; load at the end %s.",
-		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(string(commit)), runtime.NumCPU(), processor(), unix.ByteSliceToString(name.Release[:]), strings.Join(strings.Fields(string(load))[:3], ", "))
-}
-
-// processor is the name of the first CPU.
-func processor() string {
-	file, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return "unknown"
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if name, value, _ := strings.Cut(lines.Text(), ":"); strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "unknown"
+		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(string(commit)), runtime.NumCPU(), e.CPU, e.Kernel, strings.Join(strings.Fields(e.LoadBefore + " ? ? ?")[:3], ", "))
 }
 
 // maps is the kernel memory of the agent's BPF maps in MiB, each counted once.
