@@ -153,14 +153,8 @@ func (r *Harness) ClearConntrack(tb testing.TB) {
 // ClearFragments removes fragment state.
 func (p *Policy) ClearFragments(tb testing.TB) {
 	tb.Helper()
-	var keys []bpf.FragmentKey
-	if err := table.Read(p.D.Objects.Maps.Fragments, func(k *bpf.FragmentKey, _ *bpf.Fragment) { keys = append(keys, *k) }); err != nil {
+	if err := ClearMap(p.D.Objects.Maps.Fragments); err != nil {
 		tb.Fatal(err)
-	}
-	for _, k := range keys {
-		if err := p.D.Objects.Maps.Fragments.Delete(k); err != nil {
-			tb.Fatal(err)
-		}
 	}
 }
 

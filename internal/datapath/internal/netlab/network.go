@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/prometheus/procfs"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -72,35 +72,26 @@ type Pod struct {
 func NewNetns(tb testing.TB) Netns {
 	tb.Helper()
 	testenv.Root(tb)
-	var made ns.NetNS
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // the thread ends with the goroutine; the namespace lives by the descriptor
-		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return
-		}
-		if made, err = ns.GetCurrentNS(); err != nil {
-			return
-		}
-		// Link-local addresses work at once: neighbours would not answer while they are tentative.
-		for _, conf := range []string{"all", "default"} {
-			if _, err = sysctl.Set("net/ipv6/conf/"+conf+"/accept_dad", "0"); err != nil {
-				return
-			}
-		}
-		var lo netlink.Link
-		if lo, err = netlink.LinkByName("lo"); err == nil {
-			err = netlink.LinkSetUp(lo)
-		}
-	}()
-	<-done
+	made, err := ns.TempNetNS()
 	if err != nil {
 		tb.Fatalf("make network namespace: %v", err)
 	}
 	tb.Cleanup(func() { made.Close() })
-	return Netns{made}
+	p := Netns{made}
+	p.Do(tb, func() error {
+		// Link-local addresses work at once: neighbours would not answer while they are tentative.
+		for _, conf := range []string{"all", "default"} {
+			if _, err := sysctl.Set("net/ipv6/conf/"+conf+"/accept_dad", "0"); err != nil {
+				return err
+			}
+		}
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(lo)
+	})
+	return p
 }
 
 // Do runs f in the netns and fails the test if f fails.
@@ -405,15 +396,20 @@ func (n *Node) Forwarded(tb testing.TB) uint64 {
 	tb.Helper()
 	var sum uint64
 	n.Do(tb, func() error {
-		v4, err := os.ReadFile("/proc/thread-self/net/snmp")
+		proc, err := procfs.NewDefaultFS()
 		if err != nil {
 			return err
 		}
-		v6, err := os.ReadFile("/proc/thread-self/net/snmp6")
+		thread, err := proc.Thread(os.Getpid(), unix.Gettid())
 		if err != nil {
 			return err
 		}
-		sum = snmp(string(v4), "Ip", "ForwDatagrams") + snmp6(string(v6), "Ip6OutForwDatagrams")
+		v4, err4 := thread.Snmp()
+		v6, err6 := thread.Snmp6()
+		if err := errors.Join(err4, err6); err != nil {
+			return err
+		}
+		sum = uint64(*v4.Ip.ForwDatagrams) + uint64(*v6.Ip6.OutForwDatagrams)
 		return nil
 	})
 	return sum

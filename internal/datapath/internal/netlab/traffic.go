@@ -10,8 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -292,35 +290,6 @@ func control(tb testing.TB, c net.Conn, f func(fd int) error) {
 	if err := errors.Join(raw.Control(func(fd uintptr) { inner = f(int(fd)) }), inner); err != nil {
 		tb.Fatal(err)
 	}
-}
-
-// snmp reads one counter of /proc/net/snmp, whose lines come in pairs of names and values.
-func snmp(content, protocol, counter string) uint64 {
-	lines := strings.Split(content, "\n")
-	for i := 0; i+1 < len(lines); i += 2 {
-		names, values := strings.Fields(lines[i]), strings.Fields(lines[i+1])
-		if len(names) == 0 || names[0] != protocol+":" {
-			continue
-		}
-		for j, name := range names {
-			if name == counter {
-				n, _ := strconv.ParseUint(values[j], 10, 64)
-				return n
-			}
-		}
-	}
-	panic("no counter " + counter)
-}
-
-// snmp6 reads one counter of /proc/net/snmp6, one to a line.
-func snmp6(content, counter string) uint64 {
-	for line := range strings.Lines(content) {
-		if f := strings.Fields(line); len(f) == 2 && f[0] == counter {
-			n, _ := strconv.ParseUint(f[1], 10, 64)
-			return n
-		}
-	}
-	panic("no counter " + counter)
 }
 
 // EachPlace runs a test with NodePorts forwarded at tc and at XDP.
