@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/beeline-cni/beeline/lab/machine"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/prometheus/procfs"
 )
 
 // proxyMode is where kube-proxy says its mode, on its node only.
@@ -43,15 +45,14 @@ func facts(ctx context.Context, place testbed.Place, ask Ask) *Facts {
 func devices(place testbed.Place) []string {
 	var names []string
 	_ = place.Do(func() error {
-		data, err := os.ReadFile("/proc/thread-self/net/dev")
-		for _, line := range strings.Split(string(data), "\n") {
-			if name, _, ok := strings.Cut(line, ":"); ok {
-				names = append(names, strings.TrimSpace(name))
-			}
+		fs, err := procfs.NewFS("/proc/thread-self")
+		if err != nil {
+			return err
 		}
+		devices, err := fs.NetDev()
+		names = slices.Sorted(maps.Keys(devices))
 		return err
 	})
-	slices.Sort(names)
 	return names
 }
 

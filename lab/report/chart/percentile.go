@@ -71,7 +71,5 @@ func (c *canvas) percentile(class string, x, y float64, which int, tip string) {
 
 // PercentileSymbol is one of the four marks by itself, for legends.
 func PercentileSymbol(which int) template.HTML {
-	c := &canvas{}
-	c.percentile("mark", 8, 8, which, "")
-	return template.HTML(`<svg class="symbol" viewBox="0 0 16 16" aria-hidden="true">` + c.body.String() + `</svg>`)
+	return symbol(func(c *canvas) { c.percentile("mark", 8, 8, which, "") })
 }

@@ -142,7 +142,5 @@ func (c *canvas) hollow(x, y float64, shape int, tip string) {
 
 // Symbol is a marker by itself, for legends.
 func Symbol(shape int) template.HTML {
-	c := &canvas{}
-	c.hollow(8, 8, shape, "")
-	return template.HTML(`<svg class="symbol" viewBox="0 0 16 16" aria-hidden="true">` + c.body.String() + `</svg>`)
+	return symbol(func(c *canvas) { c.hollow(8, 8, shape, "") })
 }

@@ -103,7 +103,5 @@ func (c *canvas) fill(which int, x, y, w, h float64, tip string) {
 
 // FillSymbol is a segment by itself, for legends.
 func FillSymbol(fill int) template.HTML {
-	c := &canvas{}
-	c.fill(fill, 1, 2, 14, 12, "")
-	return template.HTML(`<svg class="symbol" viewBox="0 0 16 16" aria-hidden="true">` + c.body.String() + `</svg>`)
+	return symbol(func(c *canvas) { c.fill(fill, 1, 2, 14, 12, "") })
 }

@@ -56,6 +56,13 @@ func (c *canvas) svg(t Text) template.HTML {
 		Width, num(c.height), id, id, id, html.EscapeString(t.Title), id, html.EscapeString(t.Desc), c.body.String()))
 }
 
+// symbol is a mark by itself, for legends.
+func symbol(draw func(*canvas)) template.HTML {
+	c := &canvas{}
+	draw(c)
+	return template.HTML(`<svg class="symbol" viewBox="0 0 16 16" aria-hidden="true">` + c.body.String() + `</svg>`)
+}
+
 // hint is the tooltip of a mark.
 func hint(s string) string {
 	if s == "" {
