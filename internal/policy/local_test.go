@@ -88,7 +88,7 @@ spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
 			}
 			compiled, _ := tables.Verdict(tables.Pods[addr("10.1.1.2")], Egress, a, uint8(cluster.UDP), 53)
 			if v := evaluate.Evaluate(local.View(s, node), traffic); v.Err != nil || !v.Egress.Allowed || v.Egress.Allowed != compiled {
-				t.Errorf("%s at %s: %v, and the tables say %t", a, node, v.Explain(), compiled)
+				t.Errorf("%s at %s: %+v, and the tables say %t", a, node, v, compiled)
 			}
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/testmaps"
 	"github.com/beeline-cni/beeline/internal/datapath/load"
 	"github.com/beeline-cni/beeline/internal/policy"
-	"github.com/beeline-cni/beeline/internal/policy/evaluate/oracle"
+	"github.com/beeline-cni/beeline/test/oracle"
 )
 
 // crowdOfPolicies is a cluster of a thousand pods, 250 of them on this node, and a thousand policies, one of which

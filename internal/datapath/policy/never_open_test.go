@@ -8,8 +8,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/policy"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
-	"github.com/beeline-cni/beeline/internal/policy/evaluate/oracle"
 	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/test/oracle"
 )
 
 // While two tables replace each other repeatedly, traffic that both deny is never allowed. One packet of a round is

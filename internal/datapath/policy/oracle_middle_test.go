@@ -8,8 +8,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
-	"github.com/beeline-cni/beeline/internal/policy/evaluate/oracle"
 	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/test/oracle"
 )
 
 // compareMiddle evaluates a packet from the middle of a TCP connection without a conntrack entry, in either

@@ -22,8 +22,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 	"github.com/beeline-cni/beeline/internal/policy"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
-	"github.com/beeline-cni/beeline/internal/policy/evaluate/oracle"
 	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/test/oracle"
 )
 
 // The programs' verdicts on random connections in random clusters follow the documentation of NetworkPolicies, with

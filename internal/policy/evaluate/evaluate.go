@@ -104,11 +104,22 @@ type Rule struct {
 	Index int
 }
 
+// String returns the policy and the path of the rule's field, such as "prod/web spec.ingress[0]".
+func (r Rule) String() string { return fmt.Sprintf("%s spec.%s[%d]", r.Policy, r.Direction, r.Index) }
+
 // Near is a rule that matches only the peer or only the port.
 type Near struct {
 	Rule
 	// Peer says that the peer matches, otherwise the port does.
 	Peer bool
+}
+
+// String names what the rule lacks.
+func (n Near) String() string {
+	if n.Peer {
+		return fmt.Sprintf("%s allows the peer, but not the port", n.Rule)
+	}
+	return fmt.Sprintf("%s allows the port, but not the peer", n.Rule)
 }
 
 // Evaluate evaluates traffic by the policies of a snapshot.

@@ -1,6 +1,7 @@
 package evaluate
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -107,4 +108,59 @@ func TestTiers(t *testing.T) {
 	if !Evaluate(s, traffic(t, "dev/web > prod/web TCP 80")).Allowed {
 		t.Error("traffic that no tier decides is not allowed")
 	}
+}
+
+// Explain describes the decisions in a few lines, the summary first. The agent has its own text for users.
+func (v Verdict) Explain() []string {
+	if v.Err != nil {
+		return []string{v.Err.Error()}
+	}
+	summary := "allowed"
+	switch {
+	case !v.Egress.Allowed && !v.Ingress.Allowed:
+		summary = "not allowed, neither by the source nor by the destination"
+	case !v.Egress.Allowed:
+		summary = "not allowed by the source"
+	case !v.Ingress.Allowed:
+		summary = "not allowed by the destination"
+	}
+	return append(append([]string{summary}, v.Egress.Explain()...), v.Ingress.Explain()...)
+}
+
+// Explain describes the decision in one line, and one more for each rule.
+func (j Decision) Explain() []string {
+	about := fmt.Sprintf("%s of %s: ", j.Direction, j.Pod)
+	switch j.Reason {
+	case ReasonNoPod:
+		return []string{fmt.Sprintf("%s: allowed, this end is %s", j.Direction, j.Reason)}
+	case ReasonItself, ReasonNode:
+		return []string{about + "always allowed, the other end is " + string(j.Reason)}
+	case ReasonNotIsolated:
+		return []string{about + "allowed, no policy selects it in this direction"}
+	case ReasonRule:
+		return append([]string{about + "allowed"}, indented(j.Rules)...)
+	case ReasonInvalid:
+		return []string{about + "not allowed, since policies that select it are invalid: " + joined(j.Invalid)}
+	}
+	lines := []string{about + "not allowed by any of the policies that select it: " + joined(j.Isolating)}
+	if len(j.Near) == 0 {
+		return append(lines, "  none of their rules allows the peer or the port")
+	}
+	return append(lines, indented(j.Near)...)
+}
+
+func indented[T fmt.Stringer](all []T) []string {
+	var lines []string
+	for _, s := range all {
+		lines = append(lines, "  "+s.String())
+	}
+	return lines
+}
+
+func joined(keys []cluster.Key) string {
+	var all []string
+	for _, key := range keys {
+		all = append(all, key.String())
+	}
+	return strings.Join(all, ", ")
 }

@@ -3,7 +3,6 @@ package oracle
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
@@ -18,7 +17,7 @@ func Documentation(w Cluster, t evaluate.Traffic) (allowed bool, why string, err
 	if v.Err != nil {
 		return false, "", fmt.Errorf("evaluate %s: %w", Describe(t), v.Err)
 	}
-	return w.Allows(v.Egress) && w.Allows(v.Ingress), strings.Join(v.Explain(), "\n"), nil
+	return w.Allows(v.Egress) && w.Allows(v.Ingress), fmt.Sprintf("%+v\n%+v", v.Egress, v.Ingress), nil
 }
 
 // Allows reports whether this node lets traffic with a decision pass: decisions for pods on other nodes are enforced there.
