@@ -22,7 +22,7 @@ var programs = map[string]struct {
 		module + "lab", module + "internal/agent", module + "internal/datapath", module + "internal/device", module + "internal/cluster",
 		"github.com/cilium/ebpf", "github.com/vishvananda/netlink", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go/rest",
 	}},
-	"beeline-agent": {33_300_000, []string{module + "lab", module + "internal/cluster/remote", "k8s.io/client-go/tools/remotecommand"}},
+	"beeline-agent": {33_300_000, []string{module + "lab", "k8s.io/client-go/tools/remotecommand"}},
 	"beeline-cni": {4_430_000, []string{
 		module + "lab", "net/http", "crypto/tls", "k8s.io", "sigs.k8s.io", "github.com/cilium/ebpf", "github.com/prometheus", "github.com/spf13",
 	}},

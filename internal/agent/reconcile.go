@@ -92,7 +92,7 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 	}
 	want := node.Desire(facts)
 	a.current = want
-	if _, err := a.pool.SetPrefixes(want.PodCIDRs); err != nil {
+	if err := a.pool.SetPrefixes(want.PodCIDRs); err != nil {
 		return false, fmt.Errorf("set pod ranges: %w", err)
 	}
 	looked := true

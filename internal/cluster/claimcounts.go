@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -33,7 +32,7 @@ func (c *claimCounts) add(n *nodeObject) {
 		}
 	}
 	for _, p := range n.PodCIDRs {
-		at, _ := slices.BinarySearchFunc(c.ranges, p, compareRanges)
+		at, _ := slices.BinarySearchFunc(c.ranges, p, netip.Prefix.Compare)
 		c.overlaps += c.overlapsAt(at, &p) - c.overlapsAt(at, nil)
 		c.ranges = slices.Insert(c.ranges, at, p)
 	}
@@ -52,7 +51,7 @@ func (c *claimCounts) remove(n *nodeObject) {
 		}
 	}
 	for _, p := range n.PodCIDRs {
-		at, _ := slices.BinarySearchFunc(c.ranges, p, compareRanges)
+		at, _ := slices.BinarySearchFunc(c.ranges, p, netip.Prefix.Compare)
 		c.ranges = slices.Delete(c.ranges, at, at+1)
 		c.overlaps -= c.overlapsAt(at, &p) - c.overlapsAt(at, nil)
 	}
@@ -76,8 +75,4 @@ func (c *claimCounts) overlapsAt(at int, with *netip.Prefix) (count int) {
 		}
 	}
 	return count
-}
-
-func compareRanges(a, b netip.Prefix) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }

@@ -101,7 +101,7 @@ func (c *nodeClaims) ranges() map[int][]netip.Prefix {
 	}
 	// Sorted by address, wider first, any overlap shows between a range and the widest one before it.
 	slices.SortFunc(all, func(a, b rangeClaim) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()), cmp.Compare(c.nodes[a.node].Name, c.nodes[b.node].Name))
+		return cmp.Or(a.Compare(b.Prefix), cmp.Compare(c.nodes[a.node].Name, c.nodes[b.node].Name))
 	})
 	lost := map[int][]netip.Prefix{}
 	for len(all) > 0 {

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -99,9 +98,6 @@ func (c *clash) errorFor(b bool) error {
 	if b {
 		own, other = c.b, c.a
 	}
-	if own.place == nil || other.place == nil {
-		return fmt.Errorf("%s: %s: %s %s", own.name, own.field, c.what, other.name)
-	}
 	return fmt.Errorf("%s: %s: %s %s (%s)", own.place.of(own.field), own.name, c.what, other.name, other.place.of(other.field))
 }
 
@@ -151,9 +147,7 @@ func firstClash(nodes []nodeObject) *clash {
 		}
 	}
 	// Sorted by address, wider first, any overlap shows between two neighbours.
-	slices.SortStableFunc(cidrs, func(a, b cidr) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
+	slices.SortStableFunc(cidrs, func(a, b cidr) int { return a.Compare(b.Prefix) })
 	for i := 1; i < len(cidrs); i++ {
 		a, b := cidrs[i-1], cidrs[i]
 		if a.Overlaps(b.Prefix) {

@@ -26,12 +26,6 @@ type Owner struct {
 	Namespace, Name string
 }
 
-// Allocation is an address and its owner.
-type Allocation struct {
-	Owner Owner
-	Addr  netip.Addr
-}
-
 // Usage is how much of one prefix is in use. Free is at most math.MaxInt64.
 type Usage struct {
 	Prefix netip.Prefix
@@ -57,17 +51,17 @@ type Pool struct {
 // NewPool makes a pool of prefixes, which must not overlap. Without any, Allocate gives ErrNoRange.
 func NewPool(prefixes []netip.Prefix) (*Pool, error) {
 	p := &Pool{allocations: map[netip.Addr]Owner{}, held: map[string][]netip.Addr{}}
-	if _, err := p.SetPrefixes(prefixes); err != nil {
+	if err := p.SetPrefixes(prefixes); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// SetPrefixes changes the ranges. Allocations remain. Those outside of all ranges are returned, sorted by address,
-// and not allocated again after their release. On error nothing changes.
-func (p *Pool) SetPrefixes(prefixes []netip.Prefix) (outside []Allocation, err error) {
+// SetPrefixes changes the ranges. Allocations remain. Those outside of all ranges are not allocated again after their
+// release. On error nothing changes.
+func (p *Pool) SetPrefixes(prefixes []netip.Prefix) error {
 	if err := validate(prefixes); err != nil {
-		return nil, err
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +81,7 @@ func (p *Pool) SetPrefixes(prefixes []netip.Prefix) (outside []Allocation, err e
 		ranges = append(ranges, r)
 	}
 	p.ranges = ranges
-	return p.outside(), nil
+	return nil
 }
 
 // Avoid sets the addresses that are never allocated, because something else on this node has them, such as a former
@@ -131,8 +125,8 @@ func (p *Pool) Allocate(owner Owner) ([]netip.Addr, error) {
 	return slices.Clone(addrs), nil
 }
 
-// Reserve records that owner has addr, as the agent finds when it starts. The address may be outside of all ranges
-// (see Outside). Repeating it is no error; ErrHeld when another owner has the address.
+// Reserve records that owner has addr, as the agent finds when it starts. The address may be outside of all ranges.
+// Repeating it is no error; ErrHeld when another owner has the address.
 func (p *Pool) Reserve(owner Owner, addr netip.Addr) error {
 	if !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() {
 		return fmt.Errorf("reserve %s for %s: not a pod address", addr, owner.ID)
@@ -173,24 +167,6 @@ func (p *Pool) Usage() []Usage {
 		usage = append(usage, Usage{Prefix: r.prefix, Used: len(r.used), Free: r.free()})
 	}
 	return usage
-}
-
-// Outside lists the allocations outside of all ranges, sorted by address.
-func (p *Pool) Outside() []Allocation {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.outside()
-}
-
-func (p *Pool) outside() []Allocation {
-	var allocations []Allocation
-	for addr, owner := range p.allocations {
-		if !slices.ContainsFunc(p.ranges, func(r *addrRange) bool { return r.has(addr) }) {
-			allocations = append(allocations, Allocation{Owner: owner, Addr: addr})
-		}
-	}
-	slices.SortFunc(allocations, func(a, b Allocation) int { return a.Addr.Compare(b.Addr) })
-	return allocations
 }
 
 func (p *Pool) hold(owner Owner, addr netip.Addr) {

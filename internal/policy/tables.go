@@ -99,7 +99,7 @@ type Tables struct {
 	Pods map[netip.Addr]Sets
 	// Identities are those of this node's addresses and Peers those of pods. Singles are other addresses that are an ipBlock by
 	// themselves. No address is in two of the three. All others are looked up in Blocks by the longest prefix. Blocks also has
-	// the singles that are addresses of this node, for forwarded packets with such a source address (see VerdictMasqueraded).
+	// the singles that are addresses of this node, for packets with such a source address that the node forwards for others.
 	Identities map[netip.Addr]Identity
 	Peers      *Peers
 	Singles    map[netip.Addr]Identity

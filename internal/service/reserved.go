@@ -191,7 +191,7 @@ func (g *reserved) dropNode(n *cluster.Node) {
 }
 
 func (r podRange) compare(other podRange) int {
-	return cmp.Or(r.Addr().Compare(other.Addr()), cmp.Compare(r.Bits(), other.Bits()), cmp.Compare(r.node, other.node))
+	return cmp.Or(r.Prefix.Compare(other.Prefix), cmp.Compare(r.node, other.node))
 }
 
 // updateService replaces the cluster IPs of a Service.

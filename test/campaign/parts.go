@@ -44,7 +44,7 @@ var parts = []part{
 	{name: "adversary", packages: []string{"./test/adversary"}, tests: "^TestAttacks$"},
 	{name: "floods", packages: []string{"./test/e2e"}, tests: "^TestFloodsOfPods$", set: fullFloods},
 	{name: "floods-outside", packages: []string{"./test/e2e"}, tests: "^TestFloodsFromOutside$", set: fullFloods},
-	{name: "fuzz-tables", packages: []string{"./test/oracle"}, tests: "^FuzzTables$", fuzz: fuzzing},
+	{name: "fuzz-tables", packages: []string{"./internal/policy"}, tests: "^FuzzTables$", fuzz: fuzzing},
 	{name: "fuzz-compile", packages: []string{"./internal/policy"}, tests: "^FuzzCompile$", fuzz: fuzzing},
 	{name: "fuzz-pool", packages: []string{"./internal/ipam"}, tests: "^FuzzPool$", fuzz: fuzzing},
 	{name: "fuzz-config", packages: []string{"./internal/cni"}, tests: "^FuzzParseConfig$", fuzz: fuzzing},

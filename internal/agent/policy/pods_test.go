@@ -68,8 +68,10 @@ func TestPoliciesOfTwoSandboxes(t *testing.T) {
 						t.Errorf("%s: %s has sets %+v, and has an identity: %t", step, a, sets, known)
 					}
 				}
-				if has[before] && has[after] && (table.of(before) != table.of(after) || tables.Identity(before) != tables.Identity(after)) {
-					t.Errorf("%s: sets %+v and %+v, identities %v and %v", step, table.of(before), table.of(after), tables.Identity(before), tables.Identity(after))
+				one, _ := tables.Peers.Get(before)
+				other, _ := tables.Peers.Get(after)
+				if has[before] && has[after] && (table.of(before) != table.of(after) || one != other) {
+					t.Errorf("%s: sets %+v and %+v, identities %v and %v", step, table.of(before), table.of(after), one, other)
 				}
 			}
 			p.UpdatePods(LocalPods(old))

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
 // Lease is a deadline until which the link-layer addresses in Routes match the kernel's neighbour table. After it the
@@ -19,11 +19,11 @@ func NewLease(m *bpf.Maps) Lease { return Lease{m.NeighLease} }
 
 // Renew extends the lease to d from now.
 func (l Lease) Renew(d time.Duration) error {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return fmt.Errorf("read monotonic clock: %w", err)
+	now, err := table.Monotonic()
+	if err != nil {
+		return err
 	}
-	if err := l.m.Put(uint32(0), uint64(now.Nano()+d.Nanoseconds())); err != nil {
+	if err := l.m.Put(uint32(0), uint64(now+d)); err != nil {
 		return fmt.Errorf("renew lease: %w", err)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package fwd
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -53,12 +52,7 @@ func distinctBits(prefixes []netip.Prefix) []int {
 
 // nested reports whether one of the distinct prefixes contains another.
 func nested(prefixes []netip.Prefix) bool {
-	sorted := slices.SortedFunc(slices.Values(prefixes), func(a, b netip.Prefix) int {
-		if c := a.Addr().Compare(b.Addr()); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.Bits(), b.Bits())
-	})
+	sorted := slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare)
 	// In this order a prefix that contains another contains its successor.
 	for i := range len(sorted) - 1 {
 		if sorted[i].Contains(sorted[i+1].Addr()) {

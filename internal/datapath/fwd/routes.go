@@ -121,7 +121,7 @@ func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 		}
 	}
 	if full != nil {
-		slices.SortFunc(missing, comparePrefixes)
+		slices.SortFunc(missing, netip.Prefix.Compare)
 		err = fmt.Errorf("set route %s and %d more: %w", missing[0], len(missing)-1, full)
 	}
 	for family, l := range lengths {
@@ -190,10 +190,6 @@ func (t Routes) findsBy(prefixes iter.Seq[netip.Prefix], nested bool) error {
 		}
 	}
 	return nil
-}
-
-func comparePrefixes(a, b netip.Prefix) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
 func (r Route) value() bpf.Route {

@@ -107,25 +107,6 @@ func (s *Services) All() ([]ServicePort, error) {
 	return all, nil
 }
 
-// Counts returns the counts of the ports that have had connections.
-func (s *Services) Counts() (map[service.PortName]ServiceCount, error) {
-	names, err := s.names()
-	if err != nil {
-		return nil, err
-	}
-	counts, err := s.readCounts()
-	if err != nil {
-		return nil, err
-	}
-	all := make(map[service.PortName]ServiceCount, len(counts))
-	for id, count := range counts {
-		if name, ok := names.ports[id]; ok {
-			all[name] = count
-		}
-	}
-	return all, nil
-}
-
 // readCounts gives the counts by number, summed over the CPUs.
 func (s *Services) readCounts() (map[uint32]ServiceCount, error) {
 	all := map[uint32]ServiceCount{}

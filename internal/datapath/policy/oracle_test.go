@@ -170,9 +170,7 @@ func (o *PolicyOracle) evaluate(w oracle.Cluster, traffic evaluate.Traffic) (all
 		why += fmt.Sprintf("%s: passes: %t\n", path, passed)
 		byTables = byTables && passed
 	}
-	why += fmt.Sprintf("sets of the source: %+v, of the destination: %+v; identities %#x and %#x\n",
-		tables.Pods[traffic.Source.Address], tables.Pods[traffic.Destination.Address],
-		tables.Identity(traffic.Source.Address), tables.Identity(traffic.Destination.Address))
+	why += fmt.Sprintf("sets of the source: %+v, of the destination: %+v\n", tables.Pods[traffic.Source.Address], tables.Pods[traffic.Destination.Address])
 	return byTables, why, nil
 }
 

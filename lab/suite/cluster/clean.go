@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/cluster/remote"
+	"github.com/beeline-cni/beeline/lab/suite/cluster/remote"
 )
 
 func isForbidden(err error) bool { return remote.IsForbidden(err) }

@@ -1,6 +1,5 @@
 // Package cluster is the suite that measures a live Kubernetes cluster, whatever its network: clients and servers are
-// pods on two nodes, and the networks compared are the routes from one to the other. Package internal/cluster/remote
-// sends the requests.
+// pods on two nodes, and the networks compared are the routes from one to the other. Package remote sends the requests.
 package cluster
 
 import (
@@ -11,7 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/beeline-cni/beeline/internal/cluster/remote"
+	"github.com/beeline-cni/beeline/lab/suite/cluster/remote"
 	"github.com/beeline-cni/beeline/lab/worker"
 )
 

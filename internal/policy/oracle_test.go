@@ -1,23 +1,21 @@
-package oracle
+package policy_test
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/test/oracle"
 )
 
-// byTables is the Evaluator that looks up compiled tables.
-func byTables(tables *policy.Tables) Evaluator {
-	return func(w Cluster, t evaluate.Traffic) (allowed bool, why string, err error) {
+// byTables is the oracle.Evaluator that looks up compiled tables.
+func byTables(tables *policy.Tables) oracle.Evaluator {
+	return func(w oracle.Cluster, t evaluate.Traffic) (allowed bool, why string, err error) {
 		allowed = true
 		for _, end := range []struct {
 			self, other evaluate.Endpoint
@@ -40,7 +38,7 @@ func byTables(tables *policy.Tables) Evaluator {
 }
 
 // namesRule checks that the policy that tables report allows the traffic.
-func namesRule(w Cluster, t evaluate.Traffic, direction policy.Direction, sets policy.Sets, allowed bool, by cluster.Key) error {
+func namesRule(w oracle.Cluster, t evaluate.Traffic, direction policy.Direction, sets policy.Sets, allowed bool, by cluster.Key) error {
 	v := evaluate.Evaluate(w.Snapshot, t)
 	j, set := v.Ingress, sets.Ingress
 	if direction == policy.Egress {
@@ -55,9 +53,9 @@ func namesRule(w Cluster, t evaluate.Traffic, direction policy.Direction, sets p
 	return nil
 }
 
-// compiled is byTables of a single Cluster.
-func compiled(w Cluster, t evaluate.Traffic) (bool, string, error) {
-	tables, _ := policy.NewCompiler(Here).Compile(w.Snapshot, w.Local())
+// compiled is byTables of a single oracle.Cluster.
+func compiled(w oracle.Cluster, t evaluate.Traffic) (bool, string, error) {
+	tables, _ := policy.NewCompiler(oracle.Here).Compile(w.Snapshot, w.Local())
 	return byTables(tables)(w, t)
 }
 
@@ -65,11 +63,11 @@ func compiled(w Cluster, t evaluate.Traffic) (bool, string, error) {
 // ones.
 func compare(tb testing.TB, r *rand.Rand, worlds, traffic int) (cases, allowed int) {
 	tb.Helper()
-	compiler := policy.NewCompiler(Here)
-	var w Cluster
+	compiler := policy.NewCompiler(oracle.Here)
+	var w oracle.Cluster
 	for i := range worlds {
 		if i%4 == 0 {
-			w = Random(r)
+			w = oracle.Random(r)
 		} else {
 			w = w.Change(r)
 		}
@@ -77,16 +75,16 @@ func compare(tb testing.TB, r *rand.Rand, worlds, traffic int) (cases, allowed i
 		evaluator := byTables(tables)
 		for range traffic {
 			t := w.Traffic(r)
-			want, _, err := Documentation(w, t)
+			want, _, err := oracle.Documentation(w, t)
 			if err != nil {
 				tb.Fatal(err)
 			}
 			got, _, err := evaluator(w, t)
 			if err != nil {
-				tb.Fatalf("%v\n%s", err, Disagreement(w, t, compiled))
+				tb.Fatalf("%v\n%s", err, oracle.Disagreement(w, t, compiled))
 			}
 			if got != want {
-				tb.Fatal(Disagreement(w, t, compiled))
+				tb.Fatal(oracle.Disagreement(w, t, compiled))
 			}
 			cases++
 			if got {
@@ -110,64 +108,4 @@ func TestTables(t *testing.T) {
 func FuzzTables(f *testing.F) {
 	f.Add(uint64(1), uint64(2))
 	f.Fuzz(func(t *testing.T, one, other uint64) { compare(t, rand.New(rand.NewPCG(one, other)), 8, 20) })
-}
-
-// An Evaluator with one fault is found, and the shrunk cluster shows only that.
-func TestDisagreement(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 1))
-	withoutExcept := func(w Cluster, t evaluate.Traffic) (bool, string, error) {
-		s := *w.Snapshot
-		s.NetworkPolicies = nil
-		for _, p := range w.NetworkPolicies {
-			open := *p
-			for _, rules := range []*[]cluster.PolicyRule{&open.Ingress, &open.Egress} {
-				*rules = slices.Clone(*rules)
-				for i, rule := range *rules {
-					rule.Peers = slices.Clone(rule.Peers)
-					for j := range rule.Peers {
-						rule.Peers[j].Except = nil
-					}
-					(*rules)[i] = rule
-				}
-			}
-			s.NetworkPolicies = append(s.NetworkPolicies, &open)
-		}
-		return Documentation(Cluster{&s}, t)
-	}
-	for range 100_000 {
-		w := Random(r)
-		traffic := w.Traffic(r)
-		want, _, err := Documentation(w, traffic)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, _, err := withoutExcept(w, traffic); err != nil || got == want {
-			continue
-		}
-		text := Disagreement(w, traffic, withoutExcept)
-		t.Log(text)
-		if strings.Count(text, "kind: NetworkPolicy") != 1 || strings.Count(text, "except:") != 1 || strings.Count(text, "cidr:") != 1 ||
-			strings.Count(text, "kind: Pod") > 3 || strings.Contains(text, "labels:") || strings.Contains(text, "kind: Namespace\n") {
-			t.Errorf("this is not the smallest cluster:\n%s", text)
-		}
-		return
-	}
-	t.Error("no disagreement was found")
-}
-
-// Successive clusters share what has not changed, and are sorted like snapshots.
-func TestChange(t *testing.T) {
-	r := testenv.Rand(t)
-	w := Random(r)
-	for range 100 {
-		before := w.YAML()
-		next := w.Change(r)
-		if diff := cmp.Diff(before, w.YAML()); diff != "" {
-			t.Fatalf("the cluster before has changed:\n%s", diff)
-		}
-		if !slices.IsSortedFunc(next.NetworkPolicies, func(a, b *cluster.NetworkPolicy) int { return a.Key().Compare(b.Key()) }) {
-			t.Fatal("policies are out of order")
-		}
-		w = next
-	}
 }
