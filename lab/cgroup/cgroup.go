@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/beeline-cni/beeline/lab/wait"
 	"golang.org/x/sys/unix"
 )
 
@@ -77,10 +78,8 @@ func Remove(ctx context.Context, dir string) error {
 		if !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("remove cgroup: %w", err)
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, 5*time.Millisecond) != nil {
 			return fmt.Errorf("remove cgroup: processes do not end: %w", errors.Join(ctx.Err(), err))
-		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }

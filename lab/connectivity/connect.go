@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // A dropped packet gets no reply, so a denied connection is attempted for a while, and an allowed one until it succeeds.
@@ -70,10 +71,8 @@ func (q connection) try(ctx context.Context) (connected bool, err error) {
 		case got == answer || got == opened && !q.expected:
 			return true, nil
 		}
-		select {
-		case <-ctx.Done():
-			return false, ctx.Err()
-		case <-time.After(attempt - time.Since(tried)): // also after an attempt that fails at once
+		if err := wait.For(ctx, attempt-time.Since(tried)); err != nil { // also after an attempt that fails at once
+			return false, err
 		}
 	}
 	return false, nil

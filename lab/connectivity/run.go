@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // patience is the timeout until policies are enforced. Tests shorten it.
@@ -54,10 +56,8 @@ func Run(ctx context.Context, checks []Check, place Places, address Address, enf
 		return nil, err
 	}
 	for range confirmations {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
+		if err := wait.For(ctx, pause); err != nil {
+			return nil, err
 		}
 		again, err := pass(ctx, checks, place, address, 0)
 		if err != nil {
@@ -109,10 +109,8 @@ func patiently(ctx context.Context, checks []Check, run func() ([]Outcome, error
 		if err != nil || allRight(checks, outcomes) || time.Since(begin) > patience {
 			return outcomes, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(attempt): // attempts that are not possible fail at once
+		if err := wait.For(ctx, attempt); err != nil { // attempts that are not possible fail at once
+			return nil, err
 		}
 	}
 }

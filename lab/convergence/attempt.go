@@ -70,7 +70,7 @@ func (a *attempts) step() error {
 		}
 		a.next = now.Add(between)
 	}
-	return wait(a.open, time.Until(a.next))
+	return poll(a.open, time.Until(a.next))
 }
 
 // until makes a new connection every millisecond until one reaches the wanted backend. It returns the moment at which
@@ -150,8 +150,8 @@ func begin(to netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// wait returns when one of the connections has data.
-func wait(open []attempt, limit time.Duration) error {
+// poll returns when one of the connections has data.
+func poll(open []attempt, limit time.Duration) error {
 	fds := make([]unix.PollFd, len(open))
 	for i, a := range open {
 		fds[i] = unix.PollFd{Fd: int32(a.fd), Events: unix.POLLIN}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 const (
@@ -41,10 +43,8 @@ func Repeat(ctx context.Context, most int, within, pause time.Duration, change f
 			return milliseconds, err
 		}
 		milliseconds = append(milliseconds, float64(took)/float64(time.Millisecond))
-		select {
-		case <-ctx.Done():
-			return milliseconds, ctx.Err()
-		case <-time.After(pause):
+		if err := wait.For(ctx, pause); err != nil {
+			return milliseconds, err
 		}
 	}
 	return milliseconds, nil

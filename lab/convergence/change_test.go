@@ -30,7 +30,7 @@ func TestChangeThatFails(t *testing.T) {
 	defer listener.Close()
 	answers := netip.MustParseAddrPort(listener.Addr().String())
 	silent := netip.AddrPortFrom(netip.MustParseAddr("127.0.8.2"), answers.Port())
-	client, err := Start(here, os.Args[0])
+	client, err := Start(here)
 	if err != nil {
 		t.Fatal(err)
 	}

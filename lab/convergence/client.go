@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -59,15 +60,14 @@ func Answer(in io.Reader, out io.Writer) error {
 // Client is a process that makes connections. Its methods are called from one goroutine.
 type Client struct {
 	place   testbed.Place
-	program string
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	answers *bufio.Scanner
 }
 
-// Start starts a client at a place. program has the command Command.
-func Start(place testbed.Place, program string) (*Client, error) {
-	c := &Client{place: place, program: program}
+// Start starts a client at a place: this program again, with the command Command.
+func Start(place testbed.Place) (*Client, error) {
+	c := &Client{place: place}
 	if err := c.start(); err != nil {
 		return nil, fmt.Errorf("start the connecting client: %w", err)
 	}
@@ -75,7 +75,11 @@ func Start(place testbed.Place, program string) (*Client, error) {
 }
 
 func (c *Client) start() error {
-	cmd := exec.Command(c.program, Command)
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(program, Command)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err

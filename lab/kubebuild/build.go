@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // Printf reports progress to a person.
@@ -155,10 +157,8 @@ func (b *builder) call(ctx context.Context, m module, work string, verb []string
 func (b *builder) watch(ctx context.Context, dir string, programs []program) {
 	seen := map[string]bool{}
 	for ended := false; !ended; {
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, time.Second) != nil {
 			ended = true // and look once more
-		case <-time.After(time.Second):
 		}
 		for _, p := range programs {
 			info, err := os.Stat(filepath.Join(dir, p.name()))

@@ -2,6 +2,7 @@ package network
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/services"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/lab/wait"
 	"sigs.k8s.io/yaml"
 )
 
@@ -26,48 +28,48 @@ const agentPatience = 30 * time.Second
 func agentSocket(n *testbed.Node) string  { return filepath.Join(n.StateDir, "agent.sock") }
 func agentPIDFile(n *testbed.Node) string { return filepath.Join(n.StateDir, "agent.pid") }
 
-// agent is one that this process started.
-type agent struct {
+// process is one on a node that this process started.
+type process struct {
 	node  *testbed.Node
 	ended chan struct{}
 	// err is why it ended; read it when ended is closed.
 	err error
 }
 
-// startAgent starts the agent with these flags of its own in the node's namespace and cgroup, away from this
-// process's terminal: it ends with the lab.
-func startAgent(program string, flags []string, node *testbed.Node) (*agent, error) {
-	log, err := os.Create(AgentLog(node))
+// start starts a command in the node's namespace and cgroup, away from this process's terminal: it ends with the lab. Its
+// output and its process id go to files.
+func start(node *testbed.Node, cmd *exec.Cmd, logFile, pidFile string) (*process, error) {
+	log, err := os.Create(logFile)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(program, append([]string{"run",
-		"--node-name", node.Name,
-		"--socket", agentSocket(node),
-		"--state-dir", filepath.Join(node.StateDir, "agent"),
-		"--bpffs", node.BPFFS,
-		"--metrics-address", "",
-	}, flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := node.Place().Start(cmd); err != nil {
 		return nil, err
 	}
-	a := &agent{node: node, ended: make(chan struct{})}
+	p := &process{node: node, ended: make(chan struct{})}
 	go func() {
-		a.err = cmd.Wait()
-		close(a.ended)
+		p.err = cmd.Wait()
+		close(p.ended)
 	}()
-	pid := strconv.Itoa(cmd.Process.Pid)
-	if err := os.WriteFile(agentPIDFile(node), []byte(pid), 0o644); err != nil {
-		return nil, err
-	}
-	return a, nil
+	return p, os.WriteFile(pidFile, []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
+}
+
+// startAgent starts the agent with these flags of its own.
+func startAgent(program string, flags []string, node *testbed.Node) (*process, error) {
+	return start(node, exec.Command(program, append([]string{"run",
+		"--node-name", node.Name,
+		"--socket", agentSocket(node),
+		"--state-dir", filepath.Join(node.StateDir, "agent"),
+		"--bpffs", node.BPFFS,
+		"--metrics-address", "",
+	}, flags...)...), AgentLog(node), agentPIDFile(node))
 }
 
 // waitReady waits until the agent says that it is ready. The error ends with the end of its log.
-func (a *agent) waitReady(ctx context.Context) error {
+func (a *process) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, agentPatience)
 	defer cancel()
 	client := agentapi.NewClient(agentSocket(a.node))
@@ -78,7 +80,7 @@ func (a *agent) waitReady(ctx context.Context) error {
 		}
 		select {
 		case <-a.ended:
-			err = fmt.Errorf("it ended: %w", errOr(a.err, errors.New("exit status 0")))
+			err = fmt.Errorf("it ended: %w", cmp.Or(a.err, errors.New("exit status 0")))
 		case <-ctx.Done():
 			err = fmt.Errorf("not ready in time: %w", err)
 		case <-time.After(10 * time.Millisecond):
@@ -86,13 +88,6 @@ func (a *agent) waitReady(ctx context.Context) error {
 		}
 		return fmt.Errorf("agent of %s: %w\nthe end of %s:\n%s", a.node.Name, err, AgentLog(a.node), logTail(AgentLog(a.node), 20))
 	}
-}
-
-func errOr(err, otherwise error) error {
-	if err == nil {
-		return otherwise
-	}
-	return err
 }
 
 // logTail returns the last lines of a file, or why there are none.
@@ -137,10 +132,8 @@ func stopAgent(ctx context.Context, node *testbed.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, agentPatience)
 	defer cancel()
 	for runningAgent(node) != 0 {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("process %d goes on: %w", pid, ctx.Err())
-		case <-time.After(5 * time.Millisecond):
+		if err := wait.For(ctx, 5*time.Millisecond); err != nil {
+			return fmt.Errorf("process %d goes on: %w", pid, err)
 		}
 	}
 	return nil

@@ -119,7 +119,7 @@ func (c Beeline) Up(ctx context.Context, lab *testbed.Lab) error {
 			return err
 		}
 	}
-	var agents []*agent
+	var agents []*process
 	for _, node := range lab.Nodes() {
 		if c.withoutSockets {
 			if err := os.MkdirAll(emptyCgroup(node), 0o755); err != nil {
@@ -147,7 +147,7 @@ func manifestsOf(lab *testbed.Lab) string { return filepath.Join(lab.Dir(), "man
 func emptyCgroup(node *testbed.Node) string { return filepath.Join(node.Cgroup, "empty") }
 
 // start starts the agent of a node.
-func (c Beeline) start(lab *testbed.Lab, node *testbed.Node) (*agent, error) {
+func (c Beeline) start(lab *testbed.Lab, node *testbed.Node) (*process, error) {
 	bin, err := c.Build.binaries()
 	if err != nil {
 		return nil, err
@@ -210,8 +210,6 @@ func (c Beeline) Facts(ctx context.Context, lab *testbed.Lab) map[string]string 
 	return facts
 }
 
-func (Beeline) hasAgent() {}
-
 // StartProxy does nothing: the agents handle Services since Up.
 func (Beeline) StartProxy(context.Context, *testbed.Lab) error { return nil }
 
@@ -266,6 +264,3 @@ func binariesIn(dir string) (binaries, error) {
 	}
 	return bin, nil
 }
-
-// Program is the running program, beeline-lab, whose command connect runs in pods.
-func Program() (string, error) { return os.Executable() }

@@ -15,35 +15,38 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// IptablesPolicies is the plugin ptp with NetworkPolicies as a classic policy agent enforces them: chains of iptables
+// iptablesPolicies is the plugin ptp with NetworkPolicies as a classic policy agent enforces them: chains of iptables
 // for each selected pod and each policy, behind connection tracking. The lab itself is the agent.
-type IptablesPolicies struct{ PTP }
+type iptablesPolicies struct{ *Reference }
+
+// IptablesPolicies is that network.
+var IptablesPolicies = iptablesPolicies{ptp}
 
 // Name is "ptp-iptables-policy".
-func (IptablesPolicies) Name() string { return "ptp-iptables-policy" }
+func (iptablesPolicies) Name() string { return "ptp-iptables-policy" }
 
 // Description is for the report.
-func (IptablesPolicies) Description() string {
+func (iptablesPolicies) Description() string {
 	return "ptp with the same small policies as rules of iptables: established connections first, then a chain for each pod and each policy, an address and a port in each rule"
 }
 
 // Present is a few policies that allow what is measured.
-func (IptablesPolicies) Present() policies.Presence { return policies.Allowing }
+func (iptablesPolicies) Present() policies.Presence { return policies.Allowing }
 
 // Watches is false: Enforce applies policies.
-func (IptablesPolicies) Watches() bool { return false }
+func (iptablesPolicies) Watches() bool { return false }
 
 // Unsupported names what ptp lacks.
-func (c IptablesPolicies) Unsupported() string {
-	if missing := c.PTP.Unsupported(); missing != "" {
+func (c iptablesPolicies) Unsupported() string {
+	if missing := c.Reference.Unsupported(); missing != "" {
 		return missing
 	}
 	return policyRulesUnsupported()
 }
 
 // Up makes what ptp has, and the chain that all others hang on.
-func (c IptablesPolicies) Up(ctx context.Context, lab *testbed.Lab) error {
-	if err := c.PTP.Up(ctx, lab); err != nil {
+func (c iptablesPolicies) Up(ctx context.Context, lab *testbed.Lab) error {
+	if err := c.Reference.Up(ctx, lab); err != nil {
 		return err
 	}
 	for _, node := range lab.Nodes() {
@@ -58,7 +61,7 @@ func (c IptablesPolicies) Up(ctx context.Context, lab *testbed.Lab) error {
 
 // Enforce writes the rules of every node anew, as an agent does that has no memory of the rules before, on all nodes at
 // once, and says how long the command that takes them took on the slowest.
-func (IptablesPolicies) Enforce(ctx context.Context, lab *testbed.Lab, state *policies.State) (took time.Duration, err error) {
+func (iptablesPolicies) Enforce(ctx context.Context, lab *testbed.Lab, state *policies.State) (took time.Duration, err error) {
 	nodes := lab.Nodes()
 	times, errs := make([]time.Duration, len(nodes)), make([]error, len(nodes))
 	var wait sync.WaitGroup
@@ -104,8 +107,8 @@ func policyChains(ctx context.Context, node *testbed.Node) (chains []string, err
 }
 
 // Facts add how many rules of policy the first node has.
-func (c IptablesPolicies) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
-	facts := c.PTP.Facts(ctx, lab)
+func (c iptablesPolicies) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
+	facts := c.Reference.Facts(ctx, lab)
 	if out, err := lab.Node(0).Place().Output(ctx, "iptables-save", "--table", "filter"); err == nil {
 		facts["policy rules"] = strconv.Itoa(bytes.Count(out, []byte("\n-A "+policyPrefix)) + bytes.Count(out, []byte("\n-A "+policyChain+" ")))
 	}

@@ -7,10 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -118,20 +117,10 @@ func (c KubeProxy) start(program string, lab *testbed.Lab, node *testbed.Node) e
 	if err := os.WriteFile(config, text, 0o644); err != nil {
 		return err
 	}
-	log, err := os.Create(kubeProxyFile(node, "log"))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
 	cmd := exec.Command(program, "--config", config)
-	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = withoutProxies(os.Environ())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := node.Place().Start(cmd); err != nil {
-		return err
-	}
-	go func() { _ = cmd.Wait() }() // how it ended is in its log
-	return os.WriteFile(kubeProxyFile(node, "pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
+	_, err = start(node, cmd, kubeProxyFile(node, "log"), kubeProxyFile(node, "pid"))
+	return err
 }
 
 // configuration is kube-proxy's defaults but for what a namespace of a larger machine needs.
@@ -156,22 +145,16 @@ func (c KubeProxy) configuration(lab *testbed.Lab, node *testbed.Node) map[strin
 
 // withoutProxies leaves out what would send requests to the loopback elsewhere.
 func withoutProxies(env []string) []string {
-	var kept []string
-	for _, setting := range env {
+	return slices.DeleteFunc(env, func(setting string) bool {
 		name, _, _ := strings.Cut(setting, "=")
-		switch strings.ToLower(name) {
-		case "http_proxy", "https_proxy", "all_proxy":
-		default:
-			kept = append(kept, setting)
-		}
-	}
-	return kept
+		return slices.Contains([]string{"http_proxy", "https_proxy", "all_proxy"}, strings.ToLower(name))
+	})
 }
 
 // Plugin is ptp without its masquerade: that would change connections between pods that kube-proxy has already
 // translated, and the pods of a lab reach no external address.
 func (KubeProxy) Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error) {
-	return Forwarding{}.Plugin(lab, node)
+	return Forwarding.Plugin(lab, node)
 }
 
 // Facts name the versions, and what differs from kube-proxy's defaults.

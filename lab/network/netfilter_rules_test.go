@@ -42,10 +42,10 @@ func TestNetfilterRules(t *testing.T) {
 // The rules are there to be passed by what is measured: their counters show that it does.
 func TestTrafficPassesTheRules(t *testing.T) {
 	for c, chain := range map[Network]string{
-		NodeNetfilter{}: "INPUT -j KUBE-FIREWALL",
-		PTP{}:           "KUBE-FORWARD -m comment --comment \"kubernetes forwarding conntrack rule\"",
-		Bridge{}:        "KUBE-FORWARD -m comment --comment \"kubernetes forwarding conntrack rule\"",
-		VXLAN{}:         "KUBE-FORWARD -m comment --comment \"kubernetes forwarding conntrack rule\"",
+		nodeNetfilter: "INPUT -j KUBE-FIREWALL",
+		ptp:           "KUBE-FORWARD -m comment --comment \"kubernetes forwarding conntrack rule\"",
+		bridge:        "KUBE-FORWARD -m comment --comment \"kubernetes forwarding conntrack rule\"",
+		overlay:       "KUBE-FORWARD -m comment --comment \"kubernetes forwarding conntrack rule\"",
 	} {
 		t.Run(c.Name(), func(t *testing.T) {
 			lab := up(t, c, testbed.Options{})
@@ -72,7 +72,7 @@ func TestTrafficPassesTheRules(t *testing.T) {
 }
 
 func TestVerifyFindsTranslation(t *testing.T) {
-	c := PTP{}
+	c := ptp
 	lab := up(t, c, testbed.Options{})
 	from, to := addPod(t, c, lab, 0, "from"), addPod(t, c, lab, 1, "to")
 	_, err := lab.Node(0).Place().Output(t.Context(), "iptables", "-t", "nat", "-D", "POSTROUTING",
@@ -87,7 +87,7 @@ func TestVerifyFindsTranslation(t *testing.T) {
 }
 
 func TestVerifyFindsABrokenPath(t *testing.T) {
-	c := PTP{}
+	c := ptp
 	lab := up(t, c, testbed.Options{})
 	from, to := addPod(t, c, lab, 0, "from"), addPod(t, c, lab, 1, "to")
 	if _, err := lab.Node(0).Place().Output(t.Context(), "ip", "route", "replace", "unreachable", "10.77.2.0/24"); err != nil {

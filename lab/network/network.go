@@ -54,12 +54,9 @@ type PolicyEnforcer interface {
 	Enforce(ctx context.Context, lab *testbed.Lab, state *policies.State) (took time.Duration, err error)
 }
 
-// withAgent is a network with an agent of this project on every node.
-type withAgent interface{ hasAgent() }
-
 // AgentSocket is the agent's socket on a node, empty for a network without agents.
 func AgentSocket(n Network, node *testbed.Node) string {
-	if _, ok := n.(withAgent); !ok {
+	if _, ok := n.(Beeline); !ok {
 		return ""
 	}
 	return agentSocket(node)
@@ -67,7 +64,7 @@ func AgentSocket(n Network, node *testbed.Node) string {
 
 // AgentPID is the process id of a node's agent, 0 where none runs.
 func AgentPID(n Network, node *testbed.Node) int {
-	if _, ok := n.(withAgent); !ok {
+	if _, ok := n.(Beeline); !ok {
 		return 0
 	}
 	return runningAgent(node)
@@ -113,21 +110,21 @@ func nodeAsPod(lab *testbed.Lab, node *testbed.Node, name string) *testbed.Pod {
 // All are the networks of the network suite, the baselines first, in the order of tables.
 func All() []Network {
 	return []Network{
-		Node{}, NodeNetfilter{}, beelineEBPF, beelineKernel, PTP{}, Bridge{}, Macvlan{}, VXLAN{}, beelineVXLAN,
+		Node, nodeNetfilter, beelineEBPF, beelineKernel, ptp, bridge, macvlan, overlay, beelineVXLAN,
 	}
 }
 
 // WithServices are the networks of the services suite, in the order of tables.
 func WithServices() []Network {
 	return []Network{
-		Node{}, beelineSocket, beelineTC, KubeProxy{Mode: "iptables"}, KubeProxy{Mode: "nftables"}, KubeProxy{Mode: "ipvs"},
+		Node, beelineSocket, beelineTC, KubeProxy{Mode: "iptables"}, KubeProxy{Mode: "nftables"}, KubeProxy{Mode: "ipvs"},
 	}
 }
 
 // WithNodePorts are the networks of the nodeport suite, in the order of tables.
 func WithNodePorts() []Network {
 	return []Network{
-		Forwarding{}, beelineNodePort("xdp"), beelineNodePort("tc"),
+		Forwarding, beelineNodePort("xdp"), beelineNodePort("tc"),
 		KubeProxy{Mode: "iptables"}, KubeProxy{Mode: "nftables"}, KubeProxy{Mode: "ipvs"},
 	}
 }
@@ -136,7 +133,7 @@ func WithNodePorts() []Network {
 // by.
 func WithPolicies() []Network {
 	return []Network{
-		Node{},
+		Node,
 		beelinePolicy(policies.None, ""),
 		beelinePolicy(policies.Elsewhere, ""),
 		beelinePolicy(policies.Allowing, ""),
@@ -145,8 +142,8 @@ func WithPolicies() []Network {
 		beelinePolicy(policies.ManyBlocks, ""),
 		beelinePolicy(policies.None, "all"),
 		beelinePolicy(policies.Allowing, "off"),
-		PTP{},
-		IptablesPolicies{},
+		ptp,
+		IptablesPolicies,
 	}
 }
 

@@ -167,37 +167,6 @@ func referenceFacts(ctx context.Context, lab *testbed.Lab, facts map[string]stri
 	}
 }
 
-// hostLocal is the IPAM part of a reference plugin's configuration on one node.
-func hostLocal(node *testbed.Node, ranges [][]map[string]any, routes bool) map[string]any {
-	ipam := map[string]any{
-		"type":    "host-local",
-		"dataDir": filepath.Join(node.StateDir, "host-local"),
-		"ranges":  ranges,
-	}
-	if routes {
-		defaults := []map[string]any{{"dst": "0.0.0.0/0"}}
-		if len(ranges) > 1 {
-			defaults = append(defaults, map[string]any{"dst": "::/0"})
-		}
-		ipam["routes"] = defaults
-	}
-	return ipam
-}
-
-// podRanges are the node's pod CIDRs as host-local takes them.
-func podRanges(node *testbed.Node) [][]map[string]any {
-	var ranges [][]map[string]any
-	for _, cidr := range node.PodCIDRs {
-		ranges = append(ranges, []map[string]any{{"subnet": cidr.String()}})
-	}
-	return ranges
-}
-
-// referencePlugin is a configuration of one reference plugin.
-func referencePlugin(name string, only map[string]any) (*Plugin, error) {
-	return &Plugin{dirs: referenceDirs, conf: confList(referenceVersion, name, only)}, nil
-}
-
 // confList is a configuration list of one plugin.
 func confList(cniVersion, name string, only map[string]any) map[string]any {
 	return map[string]any{"cniVersion": cniVersion, "name": name, "plugins": []any{only}}

@@ -87,7 +87,7 @@ func testProxy(t *testing.T, p Proxy) {
 			t.Fatal(err)
 		}
 		for where, place := range places {
-			c, err := convergence.Start(place, os.Args[0])
+			c, err := convergence.Start(place)
 			if err != nil {
 				t.Fatal(err)
 			}

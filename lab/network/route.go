@@ -44,13 +44,7 @@ func routePods(lab *testbed.Lab) error {
 
 func enableForwarding(lab *testbed.Lab) error {
 	for _, node := range lab.Nodes() {
-		if err := node.Place().WriteSysctl("net/ipv4/ip_forward", "1"); err != nil {
-			return fmt.Errorf("node %s: %w", node.Name, err)
-		}
-		if !lab.IPv6 {
-			continue
-		}
-		if err := node.Place().WriteSysctl("net/ipv6/conf/all/forwarding", "1"); err != nil {
+		if err := node.Place().EnableForwarding(lab.IPv6); err != nil {
 			return fmt.Errorf("node %s: %w", node.Name, err)
 		}
 	}

@@ -1,8 +1,8 @@
 package network
 
 import (
-	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"strconv"
@@ -20,41 +20,32 @@ const (
 	vxlanHeaders = 50
 )
 
-// VXLAN is the overlay without a daemon: the plugin bridge on each node, a kernel VXLAN device between nodes
-// and its tables filled once.
-type VXLAN struct{}
-
-// Name is "vxlan".
-func (VXLAN) Name() string { return "vxlan" }
-
-// Description is for the report.
-func (VXLAN) Description() string {
-	return "reference CNI plugin bridge over a kernel VXLAN device with static entries, the flannel way: MTU 50 less than the wire's, masquerade, kube-proxy-like rules as in node+netfilter"
-}
-
-// Unsupported names a missing plugin or kernel part.
-func (VXLAN) Unsupported() string {
-	if missing := (Bridge{}).Unsupported(); missing != "" {
-		return missing
-	}
-	return vxlanUnsupported()
-}
-
-// Up makes rules, VXLAN devices and their tables.
-func (VXLAN) Up(ctx context.Context, lab *testbed.Lab) error {
-	if err := installNetfilterRules(ctx, lab); err != nil {
-		return err
-	}
-	if err := enableForwarding(lab); err != nil {
-		return err
-	}
-	for _, node := range lab.Nodes() {
-		err := node.Place().Netlink(func(h *netlink.Handle) error { return makeVXLAN(h, lab, node) })
-		if err != nil {
-			return fmt.Errorf("node %s: %w", node.Name, err)
+// overlay is VXLAN without a daemon: the plugin bridge on each node, a kernel VXLAN device between nodes and its tables
+// filled once.
+var overlay = &Reference{
+	name:        "vxlan",
+	description: "reference CNI plugin bridge over a kernel VXLAN device with static entries, the flannel way: MTU 50 less than the wire's, masquerade, kube-proxy-like rules as in node+netfilter",
+	plugins:     []string{"bridge", "host-local"}, lacks: []func() string{bridgeUnsupported, vxlanUnsupported}, rules: true,
+	up: func(lab *testbed.Lab) error {
+		if err := enableForwarding(lab); err != nil {
+			return err
 		}
-	}
-	return nil
+		for _, node := range lab.Nodes() {
+			err := node.Place().Netlink(func(h *netlink.Handle) error { return makeVXLAN(h, lab, node) })
+			if err != nil {
+				return fmt.Errorf("node %s: %w", node.Name, err)
+			}
+		}
+		return nil
+	},
+	plugin: func(lab *testbed.Lab, node *testbed.Node) map[string]any {
+		return bridgePlugin(node, lab.MTU-vxlanHeaders)
+	},
+	facts: func(lab *testbed.Lab) map[string]string {
+		facts := map[string]string{"tunnel": "VXLAN over IPv4, UDP port " + strconv.Itoa(vxlanPort) + ", static entries"}
+		maps.Copy(facts, bridgeFacts(lab))
+		return facts
+	},
 }
 
 // makeVXLAN returns the node its device, and for every other node a route over it, the neighbour that the
@@ -121,20 +112,4 @@ func addVXLANPeer(h *netlink.Handle, device int, peer *testbed.Node) error {
 // vxlanMAC is a locally administered address, different for each node.
 func vxlanMAC(n *testbed.Node) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0x77, 0, 0, 0, byte(n.Index)}
-}
-
-// Plugin is the reference plugin bridge with the tunnel's MTU.
-func (VXLAN) Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error) {
-	return bridgePlugin("vxlan", node, lab.MTU-vxlanHeaders)
-}
-
-// Facts add the plugin's version, the rules and the tunnel.
-func (VXLAN) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
-	facts := commonFacts(lab)
-	referenceFacts(ctx, lab, facts)
-	netfilterFacts(ctx, lab, facts)
-	bridgeFacts(lab, facts)
-	facts["masquerade"] = masqueradeFact
-	facts["tunnel"] = "VXLAN over IPv4, UDP port " + strconv.Itoa(vxlanPort) + ", static entries"
-	return facts
 }

@@ -160,21 +160,22 @@ func Field[M Member](members []M, cpu int, ownTime func() time.Duration) round.F
 // FirstCPU is where the bench's own process stays in most suites.
 func FirstCPU() int { return round.CPUs()[0] }
 
-// Describe records the machine, as the first testbed shows it. What it cannot read it leaves out.
-func Describe(ctx context.Context, testbeds ...*Testbed) result.Environment {
+// Describe records the machine, as the testbed of the first member shows it. What it cannot read it leaves out.
+func Describe[M interface{ testbed() *Testbed }](ctx context.Context, members []M) result.Environment {
 	e := machine.Describe(ctx)
 	e.CPUs = len(round.CPUs())
-	if len(testbeds) == 0 {
+	if len(members) == 0 {
 		return e
 	}
-	first := testbeds[0]
+	first := members[0].testbed()
 	e.CongestionControl = first.Lab.CongestionControl
 	for _, sysctl := range machine.Sysctls {
 		if v, err := first.Lab.Place(first.Client).ReadSysctl(sysctl); err == nil {
 			e.Sysctls[strings.ReplaceAll(sysctl, "/", ".")] = v
 		}
 	}
-	for _, t := range testbeds {
+	for _, m := range members {
+		t := m.testbed()
 		if socket := network.AgentSocket(t.Network, t.Lab.Node(0)); socket != "" {
 			if s, err := agentapi.NewClient(socket).Status(ctx); err == nil {
 				for _, f := range s.Features {

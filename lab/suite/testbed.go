@@ -72,6 +72,8 @@ func (t *Testbed) ServeObjects(ctx context.Context, objects ...runtime.Object) (
 	return t.API.Put(objects...)
 }
 
+func (t *Testbed) testbed() *Testbed { return t }
+
 // Name is the network's.
 func (t *Testbed) Name() string { return t.Network.Name() }
 
@@ -144,15 +146,6 @@ func (t *Testbed) Echo(ctx context.Context) (err error) {
 	pod := t.Server[result.CrossNode]
 	t.echo, err = convergence.Listen(ctx, t.Lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], EchoPort), 0)
 	return err
-}
-
-// Connector is a client of connections in the client's pod.
-func (t *Testbed) Connector() (*convergence.Client, error) {
-	program, err := network.Program()
-	if err != nil {
-		return nil, err
-	}
-	return convergence.Start(t.Lab.Place(t.Client), program)
 }
 
 // openPatience is how long agents may take until they admit traffic of new pods.

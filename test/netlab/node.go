@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/lab/services"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
@@ -26,18 +26,7 @@ func API(n *testbed.Node) *agentapi.Client { return agentapi.NewClient(Socket(n)
 
 // NodeObject is the Node object that an API server would have.
 func NodeObject(n *testbed.Node) *corev1.Node {
-	object := &corev1.Node{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name},
-	}
-	for _, cidr := range n.PodCIDRs {
-		object.Spec.PodCIDRs = append(object.Spec.PodCIDRs, cidr.String())
-	}
-	for _, a := range n.Addresses {
-		object.Status.Addresses = append(object.Status.Addresses,
-			corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
-	}
-	return object
+	return services.Node(n)
 }
 
 // WriteManifest replaces a manifest by rename, so that no agent reads a part of it.

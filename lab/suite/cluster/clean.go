@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/suite/cluster/remote"
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 func isForbidden(err error) bool { return remote.IsForbidden(err) }
@@ -92,7 +93,7 @@ func removeNamespace(ctx context.Context, api API, name string) error {
 		if err == nil && !there || isForbidden(err) {
 			return err
 		}
-		if waited := pause(ctx, pollPeriod); waited != nil {
+		if waited := wait.For(ctx, pollPeriod); waited != nil {
 			return errors.Join(fmt.Errorf("wait for the end of namespace %s: %w", name, waited), err)
 		}
 	}
@@ -105,7 +106,7 @@ func removeObjects(ctx context.Context, api API, namespace, selector string) err
 		if err == nil && left == 0 || isForbidden(err) {
 			return err
 		}
-		if waited := pause(ctx, pollPeriod); waited != nil {
+		if waited := wait.For(ctx, pollPeriod); waited != nil {
 			return errors.Join(fmt.Errorf("wait for the end of pods and services in namespace %s: %w", namespace, waited), err)
 		}
 	}

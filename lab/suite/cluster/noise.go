@@ -7,6 +7,7 @@ import (
 
 	"github.com/beeline-cni/beeline/lab/procstat"
 	"github.com/beeline-cni/beeline/lab/round"
+	"github.com/beeline-cni/beeline/lab/wait"
 	"github.com/beeline-cni/beeline/lab/worker"
 )
 
@@ -41,7 +42,7 @@ func (n *noise) Begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, quiet); err != nil {
+	if err := wait.For(ctx, quiet); err != nil {
 		return err
 	}
 	if n.begin, err = n.read(ctx); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
+	"github.com/beeline-cni/beeline/lab/wait"
 	"github.com/beeline-cni/beeline/lab/worker"
 )
 
@@ -109,7 +110,7 @@ func (w *route) find(ctx context.Context) error {
 			w.record.Error = err.Error()
 			return nil
 		}
-		if err := pause(ctx, pollPeriod); err != nil {
+		if err := wait.For(ctx, pollPeriod); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
+	"github.com/beeline-cni/beeline/lab/wait"
 	"github.com/beeline-cni/beeline/lab/worker"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
@@ -163,7 +164,7 @@ func (s *Suite) waitForPods(ctx context.Context) error {
 		if time.Since(began) > podsWait {
 			return fmt.Errorf("after %v, %s", podsWait, waiting)
 		}
-		if err := pause(ctx, pollPeriod); err != nil {
+		if err := wait.For(ctx, pollPeriod); err != nil {
 			return err
 		}
 	}
@@ -288,14 +289,4 @@ func (s *Suite) remove(ctx context.Context) (err error) {
 		return fmt.Errorf("%w: %w; `beeline-lab bench --clean` with the same --kubeconfig, --context and --namespace removes what is left", ErrLeft, err)
 	}
 	return nil
-}
-
-// pause waits, or gives the context's error when that ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

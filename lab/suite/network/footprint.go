@@ -13,6 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/round"
 	"github.com/beeline-cni/beeline/lab/suite"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // footprints measures what networks cost without traffic: idle agents first, while there are only the bench's own pods,
@@ -63,10 +64,8 @@ func (s *Suite) idle(ctx context.Context, b *round.Bench) (map[string]float64, e
 		before[name] = used
 	}
 	began := time.Now()
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(s.Idle):
+	if err := wait.For(ctx, s.Idle); err != nil {
+		return nil, err
 	}
 	elapsed := time.Since(began)
 	shares := map[string]float64{}

@@ -138,11 +138,7 @@ func (s *Suite) Up(ctx context.Context, b *round.Bench) (round.Field, error) {
 	if err != nil || len(s.members) == 0 {
 		return round.Field{}, err
 	}
-	var testbeds []*suite.Testbed
-	for _, m := range s.members {
-		testbeds = append(testbeds, m.Testbed)
-	}
-	b.Result.Environment = suite.Describe(ctx, testbeds...)
+	b.Result.Environment = suite.Describe(ctx, s.members)
 	return suite.Field(s.members, suite.FirstCPU(), nil), nil
 }
 

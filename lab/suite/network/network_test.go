@@ -218,7 +218,7 @@ func TestInterruptedWhileComingUp(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	b := &round.Bench{Progress: round.NewProgress(t.Output(), false, 0), Result: &result.Run{}}
 	takes := func(network.Network) time.Duration { return 0 }
-	members, err := suite.BringUp(ctx, b, []network.Network{network.Node{}}, takes, func(network.Network) (*member, error) {
+	members, err := suite.BringUp(ctx, b, []network.Network{network.Node}, takes, func(network.Network) (*member, error) {
 		interrupt()
 		return &member{}, nil
 	})

@@ -27,7 +27,7 @@ const (
 // CPU for each end, counted at XDP, and with both on one CPU, counted at tc, where the stack would begin.
 func (s *Suite) bounds(ctx context.Context) (r result.NodePort, err error) {
 	r = result.NodePort{Flows: flows, Services: otherServices + 2, Routes: routes}
-	m := s.newMember(network.Node{})
+	m := s.newMember(network.Node)
 	defer func() { err = errors.Join(err, m.Close()) }()
 	if err := m.OpenLab(ctx, testbed.Options{Nodes: 2, IPv6: s.IPv6, MTU: s.MTU, Outside: true}); err != nil {
 		return r, err

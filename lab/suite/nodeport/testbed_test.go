@@ -30,7 +30,7 @@ func TestPlainForwarding(t *testing.T) {
 
 func testPlainForwarding(t *testing.T, ipv6 bool) {
 	testenv.Root(t)
-	c := network.Forwarding{}
+	c := network.Forwarding
 	if why := c.Unsupported(); why != "" {
 		testenv.Missing(t, why)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/packetgen"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // patience is how long a Service may take to work.
@@ -35,10 +36,8 @@ func (m *member) verifyTCP(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, 20*time.Millisecond) != nil {
 			return fmt.Errorf("verify %s: from outside to %s: %w", m.Name(), target, err)
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
@@ -112,10 +111,8 @@ func (m *member) verifyUDP(ctx context.Context) error {
 		if o.arrived == o.Frames {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, 20*time.Millisecond) != nil {
 			return fmt.Errorf("verify %s: %d of %d datagrams for %s arrived in the pod", m.Name(), o.arrived, o.Frames, m.target(udpNodePort, udpPort))
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // serverNode is the node, counted from 0, on which compiling is measured: it has policies.LocalOthers.
@@ -127,10 +128,8 @@ func (m *member) untilWritten(ctx context.Context, from, policies int) ([]policy
 				return writes[:i+1], nil
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for %d policies in the agent's log: %w", policies, ctx.Err())
-		case <-time.After(holdPause):
+		if err := wait.For(ctx, holdPause); err != nil {
+			return nil, fmt.Errorf("wait for %d policies in the agent's log: %w", policies, err)
 		}
 	}
 }

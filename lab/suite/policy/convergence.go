@@ -17,6 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
 	"github.com/beeline-cni/beeline/lab/suite"
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // changePause is from one change to the next: an agent has long applied the one before.
@@ -144,7 +145,7 @@ func newChanges(ctx context.Context, m *member) (*changes, error) {
 	if err := m.put(ctx, allow); err != nil {
 		return c, err
 	}
-	if c.client, err = m.connector(watcher); err != nil {
+	if c.client, err = convergence.Start(m.Lab.Place(watcher)); err != nil {
 		return c, err
 	}
 	c.closers = append(c.closers, c.client.Close)
@@ -180,11 +181,9 @@ func (c *changes) time(ctx context.Context, kinds [2]result.PolicyChange, most i
 				return list
 			}
 			list[i].Milliseconds = append(list[i].Milliseconds, float64(took)/float64(time.Millisecond))
-			select {
-			case <-ctx.Done():
-				list[i].Error = ctx.Err().Error()
+			if err := wait.For(ctx, changePause); err != nil {
+				list[i].Error = err.Error()
 				return list
-			case <-time.After(changePause):
 			}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/suite"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 const (
@@ -65,10 +66,8 @@ func (m *member) enforce(ctx context.Context) (err error) {
 		case time.Since(begin) > patience:
 			return fmt.Errorf("policies of %s are not active after %v: %s%s", m.Name(), patience, wrong, m.agentsSay(ctx))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(holdPause):
+		if err := wait.For(ctx, holdPause); err != nil {
+			return err
 		}
 	}
 }

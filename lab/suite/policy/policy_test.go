@@ -91,7 +91,7 @@ func TestCount(t *testing.T) {
 
 // Changes are not timed among fewer policies than the result says.
 func TestChangesNeedManyPolicies(t *testing.T) {
-	m := &member{enforcer: network.IptablesPolicies{}, objects: policies.NewState()}
+	m := &member{enforcer: network.IptablesPolicies, objects: policies.NewState()}
 	if err := (&Suite{}).changesOf(t.Context(), nil, m, &result.PolicyCompile{}); err == nil || !strings.Contains(err.Error(), "0 policies are active") {
 		t.Errorf("changes among no policies: %v", err)
 	}
@@ -107,7 +107,7 @@ func TestChangesNeedManyPolicies(t *testing.T) {
 func TestRunPolicy(t *testing.T) {
 	testenv.Root(t)
 	suitetest.NeedTools(t)
-	if why := (network.IptablesPolicies{}).Unsupported(); why != "" {
+	if why := network.IptablesPolicies.Unsupported(); why != "" {
 		testenv.Missing(t, why)
 	}
 	p, err := New(round.Options{Networks: []string{"node", "ptp-iptables-policy"}, Workloads: []string{"tcp_crr"}, Rounds: 1, Length: 100 * time.Millisecond})

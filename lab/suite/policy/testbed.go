@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/beeline-cni/beeline/lab/convergence"
 	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
@@ -183,15 +182,6 @@ func (m *member) putWithoutAddresses(ctx context.Context, objects ...runtime.Obj
 		}
 	}
 	return m.put(ctx, objects...)
-}
-
-// connector is a client of connections in a pod.
-func (m *member) connector(pod *testbed.Pod) (*convergence.Client, error) {
-	program, err := network.Program()
-	if err != nil {
-		return nil, err
-	}
-	return convergence.Start(m.Lab.Place(pod), program)
 }
 
 // Sample runs one cell.

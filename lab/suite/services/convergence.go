@@ -86,12 +86,11 @@ func newChanges(ctx context.Context, m *member) (*changes, error) {
 		c.closers = append(c.closers, listener.Close)
 		c.backends = append(c.backends, services.Backend{Address: pod.Addresses[0], Node: pod.Node})
 	}
-	client, err := m.Connector()
-	if err != nil {
+	var err error
+	if c.client, err = convergence.Start(m.Lab.Place(m.Client)); err != nil {
 		return c, err
 	}
-	c.client = client
-	c.closers = append(c.closers, client.Close)
+	c.closers = append(c.closers, c.client.Close)
 	return c, nil
 }
 

@@ -200,11 +200,7 @@ func (s *Suite) Up(ctx context.Context, b *round.Bench) (round.Field, error) {
 	if len(s.order) == 0 {
 		return round.Field{}, nil
 	}
-	var testbeds []*suite.Testbed
-	for _, m := range s.order {
-		testbeds = append(testbeds, m.Testbed)
-	}
-	b.Result.Environment = suite.Describe(ctx, testbeds...)
+	b.Result.Environment = suite.Describe(ctx, s.order)
 	field := suite.Field(s.order, suite.FirstCPU(), nil)
 	field.Subjects = nil
 	for _, name := range s.Names() {

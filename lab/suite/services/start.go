@@ -17,6 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/services"
 	"github.com/beeline-cni/beeline/lab/suite"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // probes is how many Services are tried: the first, the last, and others between them.
@@ -93,11 +94,7 @@ func (s *Suite) startOnce(ctx context.Context, proxy network.Proxy, r *result.Sy
 		return err
 	}
 	defer listener.Close()
-	program, err := network.Program()
-	if err != nil {
-		return err
-	}
-	client, err := convergence.Start(node.Place(), program)
+	client, err := convergence.Start(node.Place())
 	if err != nil {
 		return err
 	}
@@ -123,10 +120,8 @@ func (s *Suite) startOnce(ctx context.Context, proxy network.Proxy, r *result.Sy
 
 // memory reads what the network holds a while after its start.
 func memory(ctx context.Context, proxy network.Proxy, node *testbed.Node, r *result.Sync) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(rest):
+	if err := wait.For(ctx, rest); err != nil {
+		return err
 	}
 	rss, err := procstat.ProcessMemory(proxy.ProxyPID(node))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/beeline-cni/beeline/lab/convergence"
 	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
@@ -118,7 +119,7 @@ func (m *member) addTargets() error {
 
 // reach waits until a connection through every target has arrived.
 func (m *member) reach(ctx context.Context) (err error) {
-	client, err := m.Connector()
+	client, err := convergence.Start(m.Lab.Place(m.Client))
 	if err != nil {
 		return err
 	}

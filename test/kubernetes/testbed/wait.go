@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/beeline-cni/beeline/lab/wait"
 	"github.com/beeline-cni/beeline/test/kubernetes/machine"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
@@ -28,10 +29,8 @@ func (b *Testbed) await(ctx context.Context, what string, condition func() (bool
 		if failed := b.failing(); failed != nil {
 			return fmt.Errorf("wait for %s: %w", what, failed)
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, 150*time.Millisecond) != nil {
 			return fmt.Errorf("wait for %s: %w", what, errors.Join(context.Cause(ctx), err))
-		case <-time.After(150 * time.Millisecond):
 		}
 	}
 }
