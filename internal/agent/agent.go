@@ -26,6 +26,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/mode"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
+	"github.com/beeline-cni/beeline/internal/agent/programs"
 	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -104,12 +105,7 @@ type Agent struct {
 	pool     *ipam.Pool
 	// endpoints share mu.
 	endpoints *endpoint.Endpoints
-	// attached are the uplinks and the tunnel device with this agent's programs, by name, with their index.
-	attached map[string]int
-	// accelerated is where each uplink forwards.
-	accelerated map[string]acceleration
-	// socketsAttached says that the programs of sockets are attached, or not wanted.
-	socketsAttached bool
+	programs  *programs.Programs
 	// uplink leads to the other nodes; uplinks are all external devices, that one first.
 	uplink  *netdev.Uplink
 	uplinks []netdev.Uplink
@@ -256,8 +252,6 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		modes:           modes,
 		features:        status.ProbeFeatures(dp.HaveTCX()),
 		pool:            pool,
-		attached:        map[string]int{},
-		accelerated:     map[string]acceleration{},
 		failure:         errNotReady,
 		installer:       installer,
 		servicesChanged: loop.NewSignal(),
@@ -278,6 +272,9 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		return nil, errors.Join(err, dp.Close())
 	}
 	a.metrics = newMetrics(a)
+	a.programs = programs.New(programs.Options{
+		Datapath: dp.Attacher, Commit: dp.Commit, KubeProxy: modes.Services == lb.ModeKubeProxy, Services: a.services, Log: log,
+	})
 	if a.endpoints, err = endpoint.New(a.endpointOptions(), endpoint.Node{NotReady: errNotReady}); err != nil {
 		return nil, errors.Join(err, dp.Close())
 	}
@@ -384,6 +381,16 @@ func forward[T any](ctx context.Context, events chan<- func(), from <-chan T, do
 			}
 		}
 	}
+}
+
+// forgetVanished checks what the kernel and the runtime do not notify of: that the programs are still attached, and that
+// pods still exist. The next reconciliation attaches what is gone.
+func (a *Agent) forgetVanished() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.endpoints.DropForgotten(a.source, a.snapshot)
+	a.endpoints.ForgetDetached()
+	a.programs.ForgetDetached()
 }
 
 // renewLease renews the lease on the link-layer addresses in the routes, unless the last reconciliation failed to

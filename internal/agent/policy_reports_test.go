@@ -16,6 +16,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
+	"github.com/beeline-cni/beeline/internal/agent/programs"
 	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -57,7 +58,7 @@ type noTable struct{}
 func (noTable) Sync(*policy.Tables) (int, error) { return 1, nil }
 func (noTable) Close([]netip.Addr) error         { return nil }
 func (noTable) Release([]netip.Addr) error       { return nil }
-func (noTable) HasAny([]netip.Addr) bool          { return false }
+func (noTable) HasAny([]netip.Addr) bool         { return false }
 
 // Only relevant changes cause a reconciliation.
 func TestTake(t *testing.T) {
@@ -106,7 +107,7 @@ func TestPolicyThatIsNotUnderstoodHasAnEvent(t *testing.T) {
 	}
 	h := &heard{}
 	a, now := status.Announcer{Reporter: h}, time.Now()
-	agent := &Agent{policies: p, source: silent{}, snapshot: s, endpoints: &endpoint.Endpoints{}, vetter: &source.Vetter{}}
+	agent := &Agent{policies: p, source: silent{}, snapshot: s, endpoints: &endpoint.Endpoints{}, vetter: &source.Vetter{}, programs: &programs.Programs{}}
 	for range 3 {
 		a.Report(agent.outlook(), now)
 		now = now.Add(status.AnnounceAfter)

@@ -41,11 +41,7 @@ func (a *Agent) problemSources() problemSources {
 	if a.healthzProblem != "" {
 		p.devices = append(p.devices, a.healthzProblem)
 	}
-	for _, u := range a.uplinks {
-		if err := a.accelerated[u.Name].err; err != nil {
-			p.devices = append(p.devices, "--nodeport-acceleration=xdp: "+err.Error())
-		}
-	}
+	p.devices = append(p.devices, a.programs.Problems()...)
 	if a.policies == nil && a.snapshot != nil && len(a.snapshot.NetworkPolicies) > 0 {
 		p.policiesIgnored = a.snapshot
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/sysctl"
-	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
 // reconcile makes the kernel hold the desired state. A part that fails does not keep the others from being done.
@@ -83,9 +82,10 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 	}
 	own, _ := facts.Snapshot.Node(a.config.NodeName)
 	a.uplink, a.uplinks, a.own = facts.Uplink, facts.AllUplinks(), own
+	a.programs.Update(a.uplinks)
 	a.leaving.Store(own.Leaving)
 	// The index of the tunnel device is part of routes, so the device comes first.
-	if facts.Tunnel = a.syncTunnel(facts); facts.Tunnel.Made {
+	if facts.Tunnel = a.programs.SyncTunnel(facts); facts.Tunnel.Made {
 		if facts.Routes, err = route.Read(node.UsualRoutes * len(facts.Snapshot.Nodes)); err != nil {
 			return false, err
 		}
@@ -210,7 +210,7 @@ func (a *Agent) apply(want node.Desired, routes route.Table) (whole bool, wait e
 	a.applyKernelRoutes(want.KernelRoutes, routes)
 	step("routing rules", "pods on the kernel stack may not reach nodes behind tunnels", a.applyTunnelRules(want))
 	step("routing rules of closed pods", "the old rules remain", a.failClosed.Reconcile(a.policies != nil))
-	step("tunnel device", "it is unused and remains", a.removeTunnel(want))
+	step("tunnel device", "it is unused and remains", a.programs.RemoveTunnel(want))
 	a.endpoints.FollowMTU(want.MTU, func(e agentapi.Endpoint, err error) {
 		// It concerns this pod only (a program of its own may reject the MTU), and is no reason to reject others.
 		a.current.PodProblem(e.Pod, "pod %s has MTU %d instead of %d: %v", e.PodName(), e.MTU, want.MTU, err)
@@ -239,65 +239,4 @@ func (a *Agent) logSettings(changed []sysctl.Change) {
 	for _, c := range changed {
 		a.log.Info("kernel setting changed", "setting", c.String())
 	}
-}
-
-// attach attaches the current programs to every device that needs them and detaches them from the others. It does so
-// once for each device, until forgetVanished finds them detached.
-func (a *Agent) attach(want node.Desired) error {
-	errs := []error{a.endpoints.Attach()}
-	wanted := map[string]bool{}
-	attach := func(name string, index int, put func(name string, index int) error) {
-		wanted[name] = true
-		if a.attached[name] == index {
-			return
-		}
-		if err := put(name, index); err != nil {
-			errs = append(errs, err)
-			return
-		}
-		a.attached[name] = index
-	}
-	if a.datapath.SetStackSends(a.stackSends()) {
-		for _, u := range a.uplinks {
-			delete(a.attached, u.Name)
-		}
-	}
-	for _, u := range a.uplinks {
-		attach(u.Name, u.Index, a.attachUplink)
-	}
-	if want.Tunnel.Index != 0 {
-		attach(vxlan.Name, want.Tunnel.Index, a.datapath.AttachTunnel)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err // nothing is detached before everything is attached
-	}
-	present, err := a.datapath.Attachments()
-	if err != nil {
-		return err
-	}
-	for _, p := range present {
-		// The programs stay on the tunnel device as long as it exists: without them it would accept packets of
-		// anyone. removeTunnel detaches them.
-		if !wanted[p.Device] && !a.endpoints.Has(p.Device) && p.Device != vxlan.Name {
-			errs = append(errs, a.datapath.Detach(p.Device))
-			delete(a.attached, p.Device)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	return a.datapath.Commit()
-}
-
-// attachUplink attaches the programs to an external device; if its driver cannot forward, at tc.
-func (a *Agent) attachUplink(name string, index int) error {
-	if err := a.datapath.AttachUplink(name, index); err != nil {
-		return err
-	}
-	got, err := a.datapath.Accelerate(name, index)
-	if err != nil && got.Hook == "" {
-		return err
-	}
-	a.accelerated[name] = acceleration{got, err}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/endpoint"
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/programs"
 	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -46,7 +47,7 @@ func TestClusterWideFaultsAreReportedOnce(t *testing.T) {
 				{Pod: true, Object: cluster.Key{Namespace: "shop", Name: "pod"}, Text: "Pod shop/pod: hostPort 80/TCP does not answer"},
 			}}
 		}
-		a := &Agent{source: everywhere{ready: ready}, servicesStatus: services, config: Config{NodeConfig: NodeConfig{NodeName: name}}, endpoints: &endpoint.Endpoints{}, vetter: &source.Vetter{}}
+		a := &Agent{source: everywhere{ready: ready}, servicesStatus: services, config: Config{NodeConfig: NodeConfig{NodeName: name}}, endpoints: &endpoint.Endpoints{}, vetter: &source.Vetter{}, programs: &programs.Programs{}}
 		p := a.problemSources()
 		p.ports[cluster.Key{Namespace: "shop", Name: "pod"}] = agentapi.PodRef{Namespace: "shop", Name: "pod", UID: "u3"}
 		p.vetted = []cluster.ObjectProblem{{Kind: cluster.KindNode, Key: cluster.Key{Name: "evil"}, UID: "evil", Text: "Node evil: address 8.8.8.8"}}

@@ -16,7 +16,7 @@ func (a *Agent) endpointOptions() endpoint.Options {
 			Endpoints: a.datapath.Endpoints, ForgetConnections: a.datapath.Conntrack.Forget,
 			Detach: a.datapath.Detach, CheckPod: a.datapath.CheckPod,
 		},
-		AttachForStack: a.attachForStack, FailClosed: a.failClosed, Expiry: a.expiry, Services: a.services, Policies: a.policies, Log: a.log,
+		AttachForStack: a.programs.AttachForStack, FailClosed: a.failClosed, Expiry: a.expiry, Services: a.services, Policies: a.policies, Log: a.log,
 	}
 }
 

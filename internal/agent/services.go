@@ -102,7 +102,7 @@ func (a *Agent) attachPrograms(want node.Desired) error {
 	if a.policiesLost && !a.policies.Filled() {
 		return errPoliciesMissing
 	}
-	return errors.Join(a.attach(want), a.attachSockets())
+	return a.programs.Attach(a.endpoints, want.Tunnel.Index)
 }
 
 // servicesPatience is how long programs of an earlier agent stay for the sake of connections to Services; no pod is
@@ -120,18 +120,6 @@ func (a *Agent) missesServices(now time.Time) error {
 	}
 	a.servicesLost = false
 	a.log.Warn("programs of an earlier agent are replaced before Services are synced: connections that they translated break", "waited", servicesPatience)
-	return nil
-}
-
-// attachSockets attaches the programs to sockets once Services are in the tables.
-func (a *Agent) attachSockets() error {
-	if a.services != nil && !a.services.Filled() || a.socketsAttached {
-		return nil
-	}
-	if err := a.datapath.AttachSockets(); err != nil {
-		return err
-	}
-	a.socketsAttached = true
 	return nil
 }
 

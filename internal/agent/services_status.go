@@ -2,13 +2,11 @@ package agent
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath/attach"
 )
 
 // translation describes what this node translates now.
@@ -53,33 +51,7 @@ func (a *Agent) serviceChoices() (all []agentapi.Choice) {
 		maglev.Requested = fmt.Sprint(int(a.config.MaglevTableSize))
 		maglev.Selected, maglev.Reason = maglev.Requested, "as requested"
 	}
-	return append(all, mode, a.accelerationChoice(), addresses, maglev)
-}
-
-// acceleration is where an uplink forwards, and why not where it was requested.
-type acceleration struct {
-	attach.Accelerated
-	err error
-}
-
-// accelerationChoice says where each uplink forwards external packets.
-func (a *Agent) accelerationChoice() agentapi.Choice {
-	c := agentapi.Choice{Name: "nodeport acceleration", Requested: string(a.config.NodePortAcceleration), Selected: "none", Reason: "there is no uplink"}
-	var chosen, reasons []string
-	for _, u := range a.uplinks {
-		at, known := a.accelerated[u.Name]
-		if !known {
-			continue
-		}
-		if !slices.Contains(chosen, string(at.Hook)) {
-			chosen = append(chosen, string(at.Hook))
-		}
-		reasons = append(reasons, fmt.Sprintf("%s: %s, because %s", u.Name, at.Hook, at.Reason))
-	}
-	if len(chosen) > 0 {
-		c.Selected, c.Reason = strings.Join(chosen, ", "), strings.Join(reasons, "; ")
-	}
-	return c
+	return append(all, mode, a.programs.Acceleration(string(a.config.NodePortAcceleration)), addresses, maglev)
 }
 
 // join writes values separated by blanks.

@@ -8,31 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device/route"
-	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
-
-// syncTunnel makes the VXLAN device if one is needed, with its programs attached before the first packet. A failure
-// is a problem of the nodes behind it only. An unneeded device is removed last: see apply.
-func (a *Agent) syncTunnel(f node.Facts) node.Tunnel {
-	spec, needed := f.TunnelSpec()
-	if !needed {
-		return node.Tunnel{}
-	}
-	index, made, err := vxlan.Sync(spec, func(index int) error {
-		if err := a.datapath.AttachTunnel(vxlan.Name, index); err != nil {
-			return err
-		}
-		a.attached[vxlan.Name] = index
-		return nil
-	})
-	if err != nil {
-		return node.Tunnel{Missing: err}
-	}
-	if made {
-		a.log.Info("tunnel device created", "device", vxlan.Name, "port", spec.Port, "mtu", spec.MTU)
-	}
-	return node.Tunnel{Index: index, Made: made}
-}
 
 // applyTunnelSources writes this node's tunnel endpoints to the datapath.
 func (a *Agent) applyTunnelSources(sources []netip.Addr) error {
@@ -56,18 +32,6 @@ func (a *Agent) applyTunnelRules(want node.Desired) error {
 	}
 	_, err := route.SyncTunnelRules(sources)
 	return err
-}
-
-// removeTunnel removes the VXLAN device that no route uses any more, and then its programs.
-func (a *Agent) removeTunnel(want node.Desired) error {
-	if want.Tunnel.Index != 0 || want.Tunnel.Missing != nil {
-		return nil
-	}
-	if _, err := vxlan.Remove(); err != nil {
-		return err
-	}
-	delete(a.attached, vxlan.Name)
-	return a.datapath.Detach(vxlan.Name)
 }
 
 // tunnelChoice says how many nodes are behind tunnels and why.

@@ -113,6 +113,16 @@ func (e *Endpoints) Has(hostDevice string) bool {
 // All gives the endpoints in no order.
 func (e *Endpoints) All() iter.Seq[agentapi.Endpoint] { return maps.Values(e.all) }
 
+// ThroughStack reports whether a pod goes through the kernel stack.
+func (e *Endpoints) ThroughStack() bool {
+	for _, p := range e.all {
+		if p.ThroughStack != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // Addresses are the addresses of all pods.
 func (e *Endpoints) Addresses() (all []netip.Addr) {
 	for _, p := range e.all {

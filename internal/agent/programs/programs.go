@@ -1,0 +1,150 @@
+// Package programs keeps the programs attached to uplinks, the tunnel device and sockets. Those of pods' devices are
+// attached with the endpoints.
+package programs
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/beeline-cni/beeline/internal/agent/endpoint"
+	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/datapath/attach"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
+)
+
+// Options are what Programs depend on.
+type Options struct {
+	Datapath *attach.Attacher
+	// Commit pins the maps in use, when every device has its programs.
+	Commit func() error
+	// KubeProxy says that the kernel stack translates Services.
+	KubeProxy bool
+	// Services is nil where the datapath does not translate Services.
+	Services *lb.Services
+	Log      *slog.Logger
+}
+
+// Programs are the programs of one node. The caller of a method holds the node's lock.
+type Programs struct {
+	Options
+	uplinks []netdev.Uplink
+	// attached are the uplinks and the tunnel device with this agent's programs, by name, with their index.
+	attached map[string]int
+	// accelerated is where each uplink forwards.
+	accelerated map[string]acceleration
+	// sockets says that the programs of sockets are attached, or not wanted.
+	sockets bool
+}
+
+// New makes Programs, of which none is attached.
+func New(o Options) *Programs {
+	return &Programs{Options: o, attached: map[string]int{}, accelerated: map[string]acceleration{}}
+}
+
+// Update takes over the external devices.
+func (p *Programs) Update(uplinks []netdev.Uplink) { p.uplinks = uplinks }
+
+// Attach attaches the programs to all devices, with those of endpoints, and to sockets. tunnel is the index of the
+// tunnel device; 0 without.
+func (p *Programs) Attach(endpoints *endpoint.Endpoints, tunnel int) error {
+	return errors.Join(p.attach(endpoints, tunnel), p.attachSockets())
+}
+
+// attach attaches the current programs to every device that needs them and detaches them from the others. It does so
+// once for each device, until ForgetDetached finds them detached.
+func (p *Programs) attach(endpoints *endpoint.Endpoints, tunnel int) error {
+	errs := []error{endpoints.Attach()}
+	wanted := map[string]bool{}
+	attach := func(name string, index int, put func(name string, index int) error) {
+		wanted[name] = true
+		if p.attached[name] == index {
+			return
+		}
+		if err := put(name, index); err != nil {
+			errs = append(errs, err)
+			return
+		}
+		p.attached[name] = index
+	}
+	if p.Datapath.SetStackSends(p.stackSends(endpoints)) {
+		for _, u := range p.uplinks {
+			delete(p.attached, u.Name)
+		}
+	}
+	for _, u := range p.uplinks {
+		attach(u.Name, u.Index, p.attachUplink)
+	}
+	if tunnel != 0 {
+		attach(vxlan.Name, tunnel, p.Datapath.AttachTunnel)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // nothing is detached before everything is attached
+	}
+	present, err := p.Datapath.Attachments()
+	if err != nil {
+		return err
+	}
+	for _, at := range present {
+		// The programs stay on the tunnel device as long as it exists: without them it would accept packets of
+		// anyone. RemoveTunnel detaches them.
+		if !wanted[at.Device] && !endpoints.Has(at.Device) && at.Device != vxlan.Name {
+			errs = append(errs, p.Datapath.Detach(at.Device))
+			delete(p.attached, at.Device)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return p.Commit()
+}
+
+// attachUplink attaches the programs to an external device; if its driver cannot forward, at tc.
+func (p *Programs) attachUplink(name string, index int) error {
+	if err := p.Datapath.AttachUplink(name, index); err != nil {
+		return err
+	}
+	got, err := p.Datapath.Accelerate(name, index)
+	if err != nil && got.Hook == "" {
+		return err
+	}
+	p.accelerated[name] = acceleration{got, err}
+	return nil
+}
+
+// attachSockets attaches the programs to sockets once Services are in the tables.
+func (p *Programs) attachSockets() error {
+	if p.Services != nil && !p.Services.Filled() || p.sockets {
+		return nil
+	}
+	if err := p.Datapath.AttachSockets(); err != nil {
+		return err
+	}
+	p.sockets = true
+	return nil
+}
+
+// ForgetDetached checks that the programs are still attached; the kernel does not notify of it. The next Attach
+// restores them.
+func (p *Programs) ForgetDetached() {
+	for name, index := range p.attached {
+		if err := p.checkAttached(name, index); err != nil {
+			p.Log.Warn("programs are gone and are attached again", "device", name, "reason", err)
+			delete(p.attached, name)
+		}
+	}
+	if !p.sockets {
+		return
+	}
+	if err := p.Datapath.CheckSockets(); err != nil {
+		p.Log.Warn("programs of sockets are gone and are attached again", "reason", err)
+		p.sockets = false
+	}
+}
+
+func (p *Programs) checkAttached(name string, index int) error {
+	if name == vxlan.Name {
+		return p.Datapath.CheckTunnel(name, index)
+	}
+	return p.Datapath.CheckUplink(name, index)
+}
