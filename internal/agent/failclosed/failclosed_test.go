@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -308,4 +309,33 @@ func TestOpenedAfterAdoption(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.expectClosed(t, "adopted", 1, route.Blackholes{})
+}
+
+// An Update that does not know all pods yet opens none, even if the adoption ends before it has written the rules.
+func TestAdoptionEndsDuringUpdate(t *testing.T) {
+	f, p := newPodsBeforeAdoption()
+	f.closed = closedWeb(true, true)
+	f.noIngress["a"] = true
+	_, _ = p.Adopt(podAt("a", "10.1.1.3"))
+	attach, ended := p.kernel.Attach, make(chan struct{})
+	p.kernel.Attach = func(name string, index int) error {
+		p.kernel.Attach = attach
+		f.noIngress["a"] = false
+		go func() {
+			p.AdoptionDone()
+			close(ended)
+		}()
+		select {
+		case <-ended:
+		case <-time.After(50 * time.Millisecond): // it waits for the Update
+		}
+		return attach(name, index)
+	}
+	if missing := p.Update(ingressOf("10.1.1.3")); len(missing) > 0 {
+		t.Errorf("missing: %v", missing)
+	}
+	f.expectClosed(t, "updated", 1, closedWeb(true, true))
+	<-ended
+	p.Update(ingressOf("10.1.1.3"))
+	f.expectClosed(t, "updated again", 1, route.Blackholes{})
 }

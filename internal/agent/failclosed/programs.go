@@ -40,6 +40,8 @@ type Kernel struct {
 type Pods struct {
 	kernel Kernel
 	rules  rules
+	// updating is held by Update: one that began before the end of the adoption, and so without all pods, opens none.
+	updating sync.Mutex
 
 	mu      sync.Mutex
 	devices map[string]*podDevice
@@ -96,6 +98,8 @@ func (p *Pods) Remove(name string) {
 // Update prepares for sets before they are active: it attaches the programs that they need, and closes the pods where that fails. It
 // returns those pods by their addresses.
 func (p *Pods) Update(sets map[netip.Addr]policy.Sets) map[netip.Addr]Missing {
+	p.updating.Lock()
+	defer p.updating.Unlock()
 	missing := p.update(sets)
 	if err := p.rules.set(closedFor(missing)); err != nil {
 		for a, m := range missing {
@@ -128,7 +132,11 @@ func (p *Pods) update(sets map[netip.Addr]policy.Sets) map[netip.Addr]Missing {
 }
 
 // AdoptionDone allows to open what an earlier agent closed and this one does not need closed.
-func (p *Pods) AdoptionDone() { p.rules.adoptionDone() }
+func (p *Pods) AdoptionDone() {
+	p.updating.Lock()
+	defer p.updating.Unlock()
+	p.rules.adoptionDone()
+}
 
 // Reconcile restores the rules that somebody else removed. Where policies are not enforced, it opens all pods.
 func (p *Pods) Reconcile(enforced bool) error { return p.rules.renew(!enforced) }
