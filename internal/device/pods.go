@@ -15,9 +15,11 @@ var Pods PodDevices = veth{}
 
 // PodDevices makes, finds, configures, checks and deletes the devices of pods. All methods act in the node's network namespace.
 type PodDevices interface {
-	// Create makes the device of a pod: the host end up and ready to forward, the pod's end down, under its final name, for Configure.
-	// On error no device is left.
+	// Create makes the device of a pod: the host end ready to forward, for Open, the pod's end under its final name, for Configure.
+	// Both are down. On error no device is left.
 	Create(spec PodSpec) (PodDevice, error)
+	// Open sets a host end up. Until then the pod can send nothing: call it when the programs are attached.
+	Open(hostIndex int) error
 	// Configure brings up loopback and the pod's end ifName in the network namespace at path netns: MTU, addresses and, for each
 	// gateway, a permanent neighbour entry and a default route. On error the interface is left half configured; Delete undoes
 	// everything but loopback.

@@ -22,7 +22,8 @@ type veth struct{ podEnd }
 const minIPv6MTU = 1280
 
 // Create makes the pod's end directly in the pod's namespace, so it is never visible on the host. The host end has no address (not
-// even a link-local one), ignores router advertisements, forwards, and does not filter by reverse path.
+// even a link-local one), ignores router advertisements, forwards, and does not filter by reverse path: once it is up, nothing but
+// programs checks what the pod sends.
 func (v veth) Create(spec PodSpec) (made PodDevice, err error) {
 	pod, err := ns.GetNS(spec.Netns)
 	if err != nil {
@@ -55,7 +56,7 @@ func (v veth) Create(spec PodSpec) (made PodDevice, err error) {
 	if link.Attrs().NetNsID < 0 {
 		return PodDevice{}, fmt.Errorf("create veth pair %s: %s is the node's own network namespace, not a pod's", attrs.Name, spec.Netns)
 	}
-	if err := prepareHostEnd(link); err != nil {
+	if err := prepareHostEnd(attrs.Name); err != nil {
 		return PodDevice{}, err
 	}
 	return PodDevice{
@@ -64,20 +65,25 @@ func (v veth) Create(spec PodSpec) (made PodDevice, err error) {
 	}, nil
 }
 
-// prepareHostEnd sets the sysctls that must apply before the device comes up, then sets it up.
-func prepareHostEnd(link netlink.Link) error {
-	name := link.Attrs().Name
+// Open implements PodDevices.
+func (veth) Open(hostIndex int) error {
+	host, err := netlink.LinkByIndex(hostIndex)
+	if err != nil {
+		return fmt.Errorf("find device %d: %w", hostIndex, err)
+	}
+	if err := netlink.LinkSetUp(host); err != nil {
+		return fmt.Errorf("set %s up: %w", host.Attrs().Name, err)
+	}
+	return nil
+}
+
+// prepareHostEnd sets the sysctls that must apply before the device comes up.
+func prepareHostEnd(name string) error {
 	// addr_gen_mode 1: no link-local address.
 	if err := sysctl.SetDevice("ipv6", name, "addr_gen_mode=1", "accept_ra=0", "disable_ipv6=0", "forwarding=1"); err != nil {
 		return err
 	}
-	if err := sysctl.SetDevice("ipv4", name, "rp_filter=0", "forwarding=1"); err != nil {
-		return err
-	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return fmt.Errorf("set %s up: %w", name, err)
-	}
-	return nil
+	return sysctl.SetDevice("ipv4", name, "rp_filter=0", "forwarding=1")
 }
 
 // Delete deletes the host end, and the kernel the pod's end with it.
@@ -207,7 +213,7 @@ func setHostMTU(host netlink.Link, mtu int) error {
 	if err := sysctl.SetDevice("ipv6", attrs.Name, "disable_ipv6=1"); err != nil {
 		return err
 	}
-	return prepareHostEnd(host)
+	return prepareHostEnd(attrs.Name)
 }
 
 // readVethPeer reads the pod's end of a veth pair without entering the pod's namespace and without its path: it requests the peer by

@@ -17,6 +17,9 @@ func BenchmarkPod(b *testing.B) {
 	devicetest.Inside(b, node, func() error {
 		for i := 0; b.Loop(); i++ {
 			pair, err := Pods.Create(PodSpec{ContainerID: fmt.Sprint(i), IfName: "eth0", Netns: pod.Path()})
+			if err == nil {
+				err = Pods.Open(pair.HostIndex)
+			}
 			if err != nil {
 				return err
 			}

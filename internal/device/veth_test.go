@@ -69,6 +69,9 @@ func newPod(t *testing.T, node, pod ns.NetNS, container string, addresses ...net
 		if pair, err = Pods.Create(PodSpec{ContainerID: container, IfName: "eth0", Netns: pod.Path(), MTU: cfg.MTU}); err != nil {
 			return err
 		}
+		if err := Pods.Open(pair.HostIndex); err != nil {
+			return err
+		}
 		cfg.HostMAC = pair.HostMAC
 		for _, address := range addresses {
 			gateway := gateway6

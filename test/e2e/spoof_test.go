@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
@@ -261,4 +262,52 @@ func udpPacket(from netip.Addr, to netip.AddrPort, data byte) []byte {
 	binary.BigEndian.PutUint16(p[ip+4:], udp+1)
 	p[ip+udp] = data
 	return p
+}
+
+// A device that the agent has not added yet has no program: nothing that its pod sends is forwarded, such as a datagram
+// with the source of a pod that a policy admits.
+func TestNothingIsForwardedBeforeAdd(t *testing.T) {
+	t.Parallel()
+	g := newPolicyLab(t)
+	g.policy("udp", fmt.Sprintf("{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: %d, protocol: UDP}]}]}", backendPort))
+	heard, err := datagrams(g.pod.place, g.pod.addresses[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer heard.socket.Close()
+	heard.isReached(t, g.far.place, g.pod.addresses[0])
+
+	attacker := g.newPod(g.here, "attacker")
+	conf, forged := runtimeConf(attacker), netip.AddrPortFrom(g.far.addresses[0], 4444)
+	err = g.here.Place().Do(func() error {
+		pair, err := device.Pods.Create(device.PodSpec{ContainerID: conf.ContainerID, IfName: conf.IfName, Netns: conf.NetNS})
+		if err != nil {
+			return err
+		}
+		own := device.PodConfig{Addresses: []netip.Prefix{netip.PrefixFrom(forged.Addr(), 32)}, Gateways: []netip.Addr{netip.MustParseAddr("169.254.1.1")}, HostMAC: pair.HostMAC}
+		return device.Pods.Configure(conf.NetNS, conf.IfName, own)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = g.lab.Place(attacker).Do(func() error {
+		socket, err := net.DialUDP("udp4", net.UDPAddrFromAddrPort(forged), net.UDPAddrFromAddrPort(netip.AddrPortFrom(g.pod.addresses[0], backendPort)))
+		if err != nil {
+			return err
+		}
+		defer socket.Close()
+		for range 20 {
+			if _, err := socket.Write([]byte("forged")); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard.isReached(t, g.far.place, g.pod.addresses[0])
+	if _, arrived := heard.sockets.Load(forged); arrived {
+		t.Error("a forged datagram arrives from a device without programs")
+	}
 }

@@ -33,6 +33,9 @@ func (e *Endpoints) connect(p agentapi.Endpoint) (closed uint64, err error) {
 			return 0, err
 		}
 	}
+	if err := device.Pods.Open(p.HostIfIndex); err != nil {
+		return 0, err
+	}
 	mac, err := net.ParseMAC(p.PodMAC)
 	if err != nil {
 		return 0, err

@@ -73,7 +73,7 @@ func TestWatch(t *testing.T) {
 		{"a pod's pair", func() error {
 			pair, err := device.Pods.Create(device.PodSpec{ContainerID: "one", IfName: "eth0", Netns: pod.Path()})
 			host = pair.HostIndex
-			return err
+			return errors.Join(err, device.Pods.Open(host))
 		}, ofPods},
 		{"a pod's route", func() error {
 			return route.Add(route.Route{Prefix: netip.MustParsePrefix("10.1.0.7/32"), Device: host})

@@ -295,6 +295,9 @@ func (p *Pod) PlugIn(tb testing.TB) {
 		if p.Pair, err = device.Pods.Create(device.PodSpec{ContainerID: p.id, IfName: "eth0", Netns: p.Path(), MTU: 1500}); err != nil {
 			return err
 		}
+		if err := device.Pods.Open(p.Pair.HostIndex); err != nil {
+			return err
+		}
 		host, ok, err := device.Pods.HostEnd(p.Pair.HostName)
 		if err != nil || !ok {
 			return fmt.Errorf("find device of %s: %v, %w", p.id, ok, err)
