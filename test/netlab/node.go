@@ -24,9 +24,12 @@ func LogFile(n *testbed.Node) string { return filepath.Join(n.StateDir, "agent.l
 // API is a client of the node's agent.
 func API(n *testbed.Node) *agentapi.Client { return agentapi.NewClient(Socket(n)) }
 
-// NodeObject is the Node object that an API server would have.
+// NodeObject is the Node object that an API server would have, without spec.podCIDR and conditions, so that a test which
+// changes spec.podCIDRs changes nothing else.
 func NodeObject(n *testbed.Node) *corev1.Node {
-	return services.Node(n)
+	object := services.Node(n)
+	object.Spec.PodCIDR, object.Status.Conditions = "", nil
+	return object
 }
 
 // WriteManifest replaces a manifest by rename, so that no agent reads a part of it.
