@@ -29,13 +29,22 @@ func (e *Endpoints) Add(ctx context.Context, req agentapi.AddRequest) (*agentapi
 	}
 	if len(p.PortMappings) > 0 {
 		if err := e.openPorts(p); err != nil {
-			e.Lock.Lock()
-			defer e.Lock.Unlock()
-			return nil, errors.Join(err, e.forget(p))
+			return nil, errors.Join(err, e.undo(p))
 		}
 	}
 	e.Log.Info("endpoint added", "pod", p.PodName(), "addresses", p.Addresses, "device", p.HostDevice, "took", time.Since(begin))
 	return response(p), nil
+}
+
+// undo forgets an endpoint, unless a DEL has done so since. Another ADD of the container may have followed the DEL: its
+// endpoint has the same host device with another index, and stays.
+func (e *Endpoints) undo(p agentapi.Endpoint) error {
+	e.Lock.Lock()
+	defer e.Lock.Unlock()
+	if e.all[p.HostDevice].HostIfIndex != p.HostIfIndex {
+		return nil
+	}
+	return e.forget(p)
 }
 
 // add makes an endpoint, except for its host ports and its policies, which do not need the lock; closed is as

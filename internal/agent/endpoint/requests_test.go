@@ -33,3 +33,15 @@ func TestRequestsOfClientsThatGaveUp(t *testing.T) {
 		t.Errorf("endpoints are %v", e.all)
 	}
 }
+
+// An ADD that fails late leaves the endpoint of a later ADD of the same container as it is.
+func TestFailedAddKeepsLaterEndpoint(t *testing.T) {
+	later := agentapi.Endpoint{HostDevice: "bl1", HostIfIndex: 5}
+	e := &Endpoints{Options: Options{Lock: &sync.Mutex{}}, all: map[string]agentapi.Endpoint{"bl1": later}}
+	if err := e.undo(agentapi.Endpoint{HostDevice: "bl1", HostIfIndex: 4}); err != nil {
+		t.Error(err)
+	}
+	if e.all["bl1"].HostIfIndex != later.HostIfIndex {
+		t.Errorf("endpoints are %v", e.all)
+	}
+}
