@@ -123,11 +123,11 @@ enum ct_flag {
 
 /* The kind of a flow event. */
 enum flow_kind {
-	FLOW_NEW = 0,	   /* a connection was created */
-	FLOW_REPLIED = 1,  /* first reply */
-	FLOW_CLOSED = 2,   /* closed by TCP, with totals; the agent reports timeouts */
-	FLOW_DROPPED = 3,  /* a packet was dropped */
-	FLOW_REVOKED = 4,  /* a connection is no longer allowed, with totals */
+	FLOW_NEW = 0,	  /* a connection was created */
+	FLOW_REPLIED = 1, /* first reply */
+	FLOW_CLOSED = 2,  /* closed by TCP, with totals; the agent reports timeouts */
+	FLOW_DROPPED = 3, /* a packet was dropped */
+	FLOW_REVOKED = 4, /* a connection is no longer allowed, with totals */
 	FLOW_KIND_MAX = 5,
 };
 
