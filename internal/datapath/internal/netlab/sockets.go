@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf/link"
@@ -102,15 +103,28 @@ func NewThreadedCgroup(tb testing.TB) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		if err := os.Remove(dir); err != nil {
-			tb.Error(err)
-		}
-	})
+	tb.Cleanup(func() { removeCgroup(tb, dir) })
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.type"), []byte("threaded"), 0); err != nil {
 		tb.Fatal(err)
 	}
 	return dir
+}
+
+// removeCgroup removes a cgroup after the threads of the test have left it. On a busy machine rmdir(2) has been seen to
+// fail with EBUSY even so (once, Linux 6.18). So it tries for 10 s, then it fails and lists the threads that remain.
+func removeCgroup(tb testing.TB, dir string) {
+	tb.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		err := os.Remove(dir)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
+			threads, readErr := os.ReadFile(filepath.Join(dir, "cgroup.threads"))
+			tb.Error(errors.Join(fmt.Errorf("%w; threads of this process %d: %q", err, os.Getpid(), threads), readErr))
+			return
+		}
+	}
 }
 
 // OwnCgroup is the directory of the test's own cgroup of version 2, beside the hierarchies of version 1 too.
