@@ -19,7 +19,7 @@ func main() {
 	case len(os.Args) == 2 && os.Args[1] == "wait":
 		wait(ctx)
 	case len(os.Args) == 2 && os.Args[1] == "work":
-		if err := worker.Loop(ctx, testbed.Place{CPU: testbed.AnyCPU}, os.Stdin, os.Stdout); err != nil {
+		if err := worker.Loop(ctx, testbed.Netns{}, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintf(os.Stderr, "beeline-bench: %v\n", err)
 			os.Exit(1)
 		}

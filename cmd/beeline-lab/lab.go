@@ -196,7 +196,7 @@ func newExecCommand(e cli.Env) *cobra.Command {
 			if err != nil {
 				return hintNotUp(name, err)
 			}
-			node, place, err := findPlace(lab, args[0])
+			node, netns, err := findNetns(lab, args[0])
 			if err != nil {
 				return err
 			}
@@ -214,7 +214,7 @@ func newExecCommand(e cli.Env) *cobra.Command {
 				child.Env = append(child.Env, cli.SocketVariable+"="+network.AgentSocket(podNetwork, node))
 			}
 			child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), e.Stdout, e.Stderr
-			return passOn(place.Run(child))
+			return passOn(netns.Run(child))
 		},
 	}
 	cmd.Flags().SetInterspersed(false) // flags after the first argument belong to COMMAND
@@ -222,23 +222,23 @@ func newExecCommand(e cli.Env) *cobra.Command {
 	return cmd
 }
 
-// findPlace finds a node or pod by its name, and the node it is on.
-func findPlace(lab *testbed.Lab, name string) (*testbed.Node, testbed.Place, error) {
+// findNetns finds a node or pod by its name, and the node it is on.
+func findNetns(lab *testbed.Lab, name string) (*testbed.Node, testbed.Netns, error) {
 	if node, ok := lab.NodeNamed(name); ok {
-		return node, node.Place(), nil
+		return node, node.Netns, nil
 	}
 	pod, ok, err := lab.PodNamed(name)
 	if err != nil {
-		return nil, testbed.Place{}, err
+		return nil, testbed.Netns{}, err
 	}
 	if !ok {
-		return nil, testbed.Place{}, fmt.Errorf("lab %q has no node or pod %q", lab.Name, name)
+		return nil, testbed.Netns{}, fmt.Errorf("lab %q has no node or pod %q", lab.Name, name)
 	}
 	node, ok := lab.NodeNamed(pod.Node)
 	if !ok {
-		return nil, testbed.Place{}, fmt.Errorf("lab %q has no node %q", lab.Name, pod.Node)
+		return nil, testbed.Netns{}, fmt.Errorf("lab %q has no node %q", lab.Name, pod.Node)
 	}
-	return node, lab.Place(pod), nil
+	return node, pod.Netns, nil
 }
 
 // passOn converts the end of a command to the exit code that a shell returns.

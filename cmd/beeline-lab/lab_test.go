@@ -86,7 +86,7 @@ func TestLabStatusAsJSON(t *testing.T) {
 	}
 	for _, lab := range labs {
 		if lab.Name == "t-json" {
-			if !lab.Whole || lab.Network != "node+netfilter" || len(lab.Nodes) != 3 || lab.Nodes[2].Name != "n3" || lab.Nodes[2].Netns == "" {
+			if !lab.Whole || lab.Network != "node+netfilter" || len(lab.Nodes) != 3 || lab.Nodes[2].Name != "n3" || lab.Nodes[2].Path == "" {
 				t.Errorf("lab is %+v", lab)
 			}
 			return

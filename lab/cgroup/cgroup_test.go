@@ -45,7 +45,7 @@ func newGroup(t *testing.T) (upper, lower string) {
 func sleeper(t *testing.T, group string) int {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
-	if err := (testbed.Place{CPU: testbed.AnyCPU, Cgroup: group}).Start(cmd); err != nil {
+	if err := (testbed.Netns{Cgroup: group}).Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })

@@ -21,19 +21,19 @@ const (
 	worksWithin = 10 * attempt
 )
 
-// Places returns the place of a pod or a node.
-type Places func(name string) testbed.Place
+// NetnsOf returns the network namespace of a pod or a node.
+type NetnsOf func(name string) testbed.Netns
 
-// Connect attempts a connection from a place to an address, longer if it is expected to succeed. In doubt the result is
+// Connect attempts a connection from there to an address, longer if it is expected to succeed. In doubt the result is
 // the unexpected one: an established TCP connection without a byte counts as connected if it is not expected, and as not
 // connected if it is. An error means that no attempt was possible, so there is no result.
-func Connect(ctx context.Context, from testbed.Place, to netip.AddrPort, protocol corev1.Protocol, expected bool) (connected bool, err error) {
+func Connect(ctx context.Context, from testbed.Netns, to netip.AddrPort, protocol corev1.Protocol, expected bool) (connected bool, err error) {
 	return connection{from: from, to: to, protocol: protocol, expected: expected}.try(ctx)
 }
 
 // connection is a connection to attempt.
 type connection struct {
-	from     testbed.Place
+	from     testbed.Netns
 	to       netip.AddrPort
 	protocol corev1.Protocol
 	expected bool

@@ -79,7 +79,7 @@ func TestObjectsSelectThePods(t *testing.T) {
 }
 
 func TestAsk(t *testing.T) {
-	here := testbed.Place{CPU: testbed.AnyCPU}
+	here := testbed.Netns{}
 	answering, silent := netip.MustParseAddr("127.0.7.1"), netip.MustParseAddr("127.0.7.2")
 	end, err := Listen(t.Context(), here, answering)
 	if err != nil {

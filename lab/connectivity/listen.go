@@ -13,8 +13,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Listen runs servers on all Ports of an address at a place until the returned function is called.
-func Listen(ctx context.Context, place testbed.Place, address netip.Addr) (end func(), err error) {
+// Listen runs servers on all Ports of an address in a namespace until the returned function is called.
+func Listen(ctx context.Context, netns testbed.Netns, address netip.Addr) (end func(), err error) {
 	var closers []func() error
 	end = func() {
 		for _, closer := range closers {
@@ -29,7 +29,7 @@ func Listen(ctx context.Context, place testbed.Place, address netip.Addr) (end f
 	var config net.ListenConfig
 	for _, port := range Ports[corev1.ProtocolTCP] {
 		var listener net.Listener
-		if err := place.Do(func() (err error) {
+		if err := netns.Do(func() (err error) {
 			listener, err = config.Listen(ctx, "tcp", netip.AddrPortFrom(address, port).String())
 			return err
 		}); err != nil {
@@ -40,7 +40,7 @@ func Listen(ctx context.Context, place testbed.Place, address netip.Addr) (end f
 	}
 	for _, port := range Ports[corev1.ProtocolUDP] {
 		var conn net.PacketConn
-		if err := place.Do(func() (err error) {
+		if err := netns.Do(func() (err error) {
 			conn, err = config.ListenPacket(ctx, "udp", netip.AddrPortFrom(address, port).String())
 			return err
 		}); err != nil {

@@ -20,19 +20,19 @@ import (
 var protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP}
 
 // namespace returns a new network namespace in which these commands ran.
-func namespace(t *testing.T, commands ...string) testbed.Place {
+func namespace(t *testing.T, commands ...string) testbed.Netns {
 	t.Helper()
-	place := testbed.Place{CPU: testbed.AnyCPU, Netns: testenv.NewNetns(t).Path()}
+	netns := testbed.Netns{Path: testenv.NewNetns(t).Path()}
 	for _, command := range commands {
 		words := strings.Fields(command)
 		if _, err := exec.LookPath(words[0]); err != nil {
 			testenv.Missing(t, err.Error())
 		}
-		if _, err := place.Output(t.Context(), words[0], words[1:]...); err != nil {
+		if _, err := netns.Output(t.Context(), words[0], words[1:]...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return place
+	return netns
 }
 
 // Without a route no packet is sent, so none is rejected.
@@ -48,9 +48,9 @@ func TestConnectWithoutRoute(t *testing.T) {
 		"blackhole":   {[]string{"ip link set lo up", "ip route add blackhole 192.0.2.0/24"}, unix.EINVAL},
 	} {
 		t.Run(name, func(t *testing.T) {
-			place := namespace(t, c.commands...)
+			netns := namespace(t, c.commands...)
 			for _, protocol := range protocols {
-				if works, err := Connect(t.Context(), place, netip.MustParseAddrPort(to+":7100"), protocol, false); works || !errors.Is(err, c.want) {
+				if works, err := Connect(t.Context(), netns, netip.MustParseAddrPort(to+":7100"), protocol, false); works || !errors.Is(err, c.want) {
 					t.Errorf("%s: connected %v, %v, want %v", protocol, works, err, c.want)
 				}
 			}
@@ -75,26 +75,26 @@ func TestConnectToARejectingNode(t *testing.T) {
 			for _, protocol := range protocols {
 				commands = append(commands, fmt.Sprintf("iptables -A %s -p %s --dport %d %s", chain, strings.ToLower(string(protocol)), first, target))
 			}
-			place := namespace(t, commands...)
-			end, err := Listen(t.Context(), place, to.Addr())
+			netns := namespace(t, commands...)
+			end, err := Listen(t.Context(), netns, to.Addr())
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer end()
 			for _, protocol := range protocols {
-				if works, err := Connect(t.Context(), place, to, protocol, false); works || err != nil {
+				if works, err := Connect(t.Context(), netns, to, protocol, false); works || err != nil {
 					t.Errorf("%s: connected %v, %v", protocol, works, err)
 				}
 			}
-			if works, err := Connect(t.Context(), place, netip.AddrPortFrom(to.Addr(), second), corev1.ProtocolTCP, true); !works || err != nil {
+			if works, err := Connect(t.Context(), netns, netip.AddrPortFrom(to.Addr(), second), corev1.ProtocolTCP, true); !works || err != nil {
 				t.Errorf("another port: connected %v, %v", works, err)
 			}
 		})
 	}
 	t.Run("no node has the address", func(t *testing.T) {
-		place := namespace(t, "ip link add v0 type veth peer name v1", "ip addr add 10.9.9.1/24 dev v0", "ip link set v0 up", "ip link set v1 up")
+		netns := namespace(t, "ip link add v0 type veth peer name v1", "ip addr add 10.9.9.1/24 dev v0", "ip link set v0 up", "ip link set v1 up")
 		for _, protocol := range protocols {
-			if works, err := Connect(t.Context(), place, to, protocol, false); works || err != nil {
+			if works, err := Connect(t.Context(), netns, to, protocol, false); works || err != nil {
 				t.Errorf("%s: connected %v, %v", protocol, works, err)
 			}
 		}
@@ -116,7 +116,7 @@ func TestConnectWithoutFiles(t *testing.T) {
 		}
 	}()
 	for _, protocol := range protocols {
-		works, err := Connect(t.Context(), testbed.Place{CPU: testbed.AnyCPU}, netip.MustParseAddrPort("127.0.7.5:7100"), protocol, false)
+		works, err := Connect(t.Context(), testbed.Netns{}, netip.MustParseAddrPort("127.0.7.5:7100"), protocol, false)
 		if works || !errors.Is(err, unix.EMFILE) {
 			t.Errorf("%s: connected %v, %v, want %v", protocol, works, err, unix.EMFILE)
 		}
@@ -132,7 +132,7 @@ func TestConnectToASilentServer(t *testing.T) {
 	defer listener.Close()
 	to := netip.MustParseAddrPort(listener.Addr().String())
 	for _, expected := range []bool{allowed, denied} {
-		if answered, err := Connect(t.Context(), testbed.Place{CPU: testbed.AnyCPU}, to, corev1.ProtocolTCP, expected); answered == expected || err != nil {
+		if answered, err := Connect(t.Context(), testbed.Netns{}, to, corev1.ProtocolTCP, expected); answered == expected || err != nil {
 			t.Errorf("expected %v: connected %v, %v", expected, answered, err)
 		}
 	}

@@ -43,15 +43,15 @@ var errSilent = errors.New("no reply without policies either")
 //
 // A broken path stops the same connections as a policy. So Run first makes each denied connection without policies: if it
 // fails, its outcome is unknown. Then it calls enforce, which adds the policies.
-func Run(ctx context.Context, checks []Check, place Places, address Address, enforce func() error) ([]Outcome, error) {
-	controls, err := control(ctx, checks, place, address)
+func Run(ctx context.Context, checks []Check, netnsOf NetnsOf, address Address, enforce func() error) ([]Outcome, error) {
+	controls, err := control(ctx, checks, netnsOf, address)
 	if err != nil {
 		return nil, err
 	}
 	if err := enforce(); err != nil {
 		return nil, err
 	}
-	outcomes, err := patiently(ctx, checks, func() ([]Outcome, error) { return pass(ctx, checks, place, address, 0) })
+	outcomes, err := patiently(ctx, checks, func() ([]Outcome, error) { return pass(ctx, checks, netnsOf, address, 0) })
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func Run(ctx context.Context, checks []Check, place Places, address Address, enf
 		if err := wait.For(ctx, pause); err != nil {
 			return nil, err
 		}
-		again, err := pass(ctx, checks, place, address, 0)
+		again, err := pass(ctx, checks, netnsOf, address, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +77,7 @@ func Run(ctx context.Context, checks []Check, place Places, address Address, enf
 
 // control makes the denied connections before policies exist, and returns an error for each that fails. Allowed
 // connections need no control: their success shows that their paths work.
-func control(ctx context.Context, checks []Check, place Places, address Address) ([]error, error) {
+func control(ctx context.Context, checks []Check, netnsOf NetnsOf, address Address) ([]error, error) {
 	var controls []Check
 	var of []int
 	for i, q := range checks {
@@ -86,7 +86,7 @@ func control(ctx context.Context, checks []Check, place Places, address Address)
 			controls, of = append(controls, q), append(of, i)
 		}
 	}
-	outcomes, err := patiently(ctx, controls, func() ([]Outcome, error) { return pass(ctx, controls, place, address, controlPort) })
+	outcomes, err := patiently(ctx, controls, func() ([]Outcome, error) { return pass(ctx, controls, netnsOf, address, controlPort) })
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +116,11 @@ func patiently(ctx context.Context, checks []Check, run func() ([]Outcome, error
 }
 
 // pass runs all checks once, in parallel, each from a source port of its own, beginning with source; 0 is any port.
-func pass(ctx context.Context, checks []Check, place Places, address Address, source uint16) ([]Outcome, error) {
+func pass(ctx context.Context, checks []Check, netnsOf NetnsOf, address Address, source uint16) ([]Outcome, error) {
 	outcomes := make([]Outcome, len(checks))
 	var wait sync.WaitGroup
 	for i, q := range checks {
-		c := connection{from: place(q.From), to: netip.AddrPortFrom(address(q.To), q.Port), protocol: q.Protocol, expected: q.Allowed}
+		c := connection{from: netnsOf(q.From), to: netip.AddrPortFrom(address(q.To), q.Port), protocol: q.Protocol, expected: q.Allowed}
 		if source != 0 {
 			c.source = source + uint16(i)
 		}

@@ -22,7 +22,7 @@ type fakePods map[string]netip.Addr
 
 func (c fakePods) address(name string) netip.Addr { return c[name] }
 
-func here(string) testbed.Place { return testbed.Place{CPU: testbed.AnyCPU} }
+func here(string) testbed.Netns { return testbed.Netns{} }
 
 // listen runs servers at an address until the returned function is called or the test ends.
 func listen(t *testing.T, at netip.Addr) (end func()) {

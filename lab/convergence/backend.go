@@ -9,10 +9,10 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Listen accepts connections to an address at a place and sends one byte, who, until the listener is closed.
-func Listen(ctx context.Context, place testbed.Place, at netip.AddrPort, who byte) (net.Listener, error) {
+// Listen accepts connections to an address in a namespace and sends one byte, who, until the listener is closed.
+func Listen(ctx context.Context, netns testbed.Netns, at netip.AddrPort, who byte) (net.Listener, error) {
 	var listener net.Listener
-	err := place.Do(func() (err error) {
+	err := netns.Do(func() (err error) {
 		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())
 		return err
 	})

@@ -59,15 +59,15 @@ func Answer(in io.Reader, out io.Writer) error {
 
 // Client is a process that makes connections. Its methods are called from one goroutine.
 type Client struct {
-	place   testbed.Place
+	netns   testbed.Netns
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	answers *bufio.Scanner
 }
 
-// Start starts a client at a place: this program again, with the command Command.
-func Start(place testbed.Place) (*Client, error) {
-	c := &Client{place: place}
+// Start starts a client in a namespace: this program again, with the command Command.
+func Start(netns testbed.Netns) (*Client, error) {
+	c := &Client{netns: netns}
 	if err := c.start(); err != nil {
 		return nil, fmt.Errorf("start the connecting client: %w", err)
 	}
@@ -88,7 +88,7 @@ func (c *Client) start() error {
 	if err != nil {
 		return err
 	}
-	if err := c.place.Start(cmd); err != nil {
+	if err := c.netns.Start(cmd); err != nil {
 		return err
 	}
 	c.cmd, c.in, c.answers = cmd, in, bufio.NewScanner(out)

@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-var here = testbed.Place{CPU: testbed.AnyCPU}
+var here = testbed.Netns{}
 
 func listen(t *testing.T, at string, who byte) netip.AddrPort {
 	t.Helper()

@@ -46,7 +46,7 @@ func start(node *testbed.Node, cmd *exec.Cmd, logFile, pidFile string) (*process
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := node.Place().Start(cmd); err != nil {
+	if err := node.Start(cmd); err != nil {
 		return nil, err
 	}
 	p := &process{node: node, ended: make(chan struct{})}

@@ -38,7 +38,7 @@ func ServeObjects(ctx context.Context, lab *testbed.Lab) (server *apiserver.Serv
 	var nodes []runtime.Object
 	for _, node := range lab.Nodes() {
 		var listener net.Listener
-		err := node.Place().Do(func() (err error) {
+		err := node.Do(func() (err error) {
 			listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 			return err
 		})

@@ -51,7 +51,7 @@ func (c iptablesPolicies) Up(ctx context.Context, lab *testbed.Lab) error {
 	}
 	for _, node := range lab.Nodes() {
 		for _, args := range [][]string{{"-N", policyChain}, {"-I", "FORWARD", "1", "-j", policyChain}} {
-			if _, err := node.Place().Output(ctx, "iptables", args...); err != nil {
+			if _, err := node.Output(ctx, "iptables", args...); err != nil {
 				return fmt.Errorf("hook policies on %s: %w", node.Name, err)
 			}
 		}
@@ -85,7 +85,7 @@ func enforceOn(ctx context.Context, node *testbed.Node, state *policies.State) (
 	cmd := exec.CommandContext(ctx, "iptables-restore", "--noflush")
 	cmd.Stdin = bytes.NewReader(rules)
 	begin := time.Now()
-	if err := runQuiet(node.Place(), cmd); err != nil {
+	if err := runQuiet(node.Netns, cmd); err != nil {
 		return 0, fmt.Errorf("write policies on %s: %w", node.Name, err)
 	}
 	return time.Since(begin), nil
@@ -93,7 +93,7 @@ func enforceOn(ctx context.Context, node *testbed.Node, state *policies.State) (
 
 // policyChains are the chains of pods and policies that a node has.
 func policyChains(ctx context.Context, node *testbed.Node) (chains []string, err error) {
-	out, err := node.Place().Output(ctx, "iptables-save", "--table", "filter")
+	out, err := node.Output(ctx, "iptables-save", "--table", "filter")
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func policyChains(ctx context.Context, node *testbed.Node) (chains []string, err
 // Facts add how many rules of policy the first node has.
 func (c iptablesPolicies) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
 	facts := c.Reference.Facts(ctx, lab)
-	if out, err := lab.Node(0).Place().Output(ctx, "iptables-save", "--table", "filter"); err == nil {
+	if out, err := lab.Node(0).Output(ctx, "iptables-save", "--table", "filter"); err == nil {
 		facts["policy rules"] = strconv.Itoa(bytes.Count(out, []byte("\n-A "+policyPrefix)) + bytes.Count(out, []byte("\n-A "+policyChain+" ")))
 	}
 	return facts

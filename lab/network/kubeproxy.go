@@ -75,7 +75,7 @@ func (c KubeProxy) Unsupported() string {
 // does not come as far as the rules for what the node itself sends.
 func (KubeProxy) Up(_ context.Context, lab *testbed.Lab) error {
 	for _, node := range lab.Nodes() {
-		err := node.Place().Netlink(func(h *netlink.Handle) error {
+		err := node.Netlink(func(h *netlink.Handle) error {
 			link, err := h.LinkByName(testbed.Uplink)
 			if err != nil {
 				return fmt.Errorf("find %s: %w", testbed.Uplink, err)
@@ -165,7 +165,7 @@ func (c KubeProxy) Facts(ctx context.Context, lab *testbed.Lab) map[string]strin
 	facts["kube-proxy settings"] = "its defaults, but syncPeriod " + resync + " and no change of the size of conntrack's table"
 	facts["masquerade"] = "kube-proxy's only: none for what pods send to external addresses"
 	if program := map[string]string{"iptables": "iptables", "nftables": "nft"}[c.Mode]; program != "" { // which does most of the work
-		if out, err := lab.Node(0).Place().Output(ctx, program, "--version"); err == nil {
+		if out, err := lab.Node(0).Output(ctx, program, "--version"); err == nil {
 			facts[program] = strings.TrimSpace(string(out))
 		}
 	}
@@ -211,7 +211,7 @@ func probeCommand(what, name string, args ...string) string {
 	}
 	defer probe.Close()
 	err = probe.Do(func(ns.NetNS) error {
-		return runQuiet(testbed.Place{CPU: testbed.AnyCPU}, exec.Command(name, args...))
+		return runQuiet(testbed.Netns{}, exec.Command(name, args...))
 	})
 	if err != nil {
 		return "not on this kernel: " + what + ": " + firstLine(err.Error())

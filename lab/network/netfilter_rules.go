@@ -160,7 +160,7 @@ func installNetfilterRules(ctx context.Context, lab *testbed.Lab) error {
 		for _, f := range families(lab.IPv6) {
 			cmd := exec.CommandContext(ctx, f.restore)
 			cmd.Stdin = bytes.NewReader(netfilterRules(f.podNetwork, netfilterServices, true))
-			if err := runQuiet(node.Place(), cmd); err != nil {
+			if err := runQuiet(node.Netns, cmd); err != nil {
 				return fmt.Errorf("install kube-proxy rules on %s: %w", node.Name, err)
 			}
 		}
@@ -194,7 +194,7 @@ var netfilterRulesUnsupported = sync.OnceValue(func() string {
 	err = probe.Do(func(ns.NetNS) error {
 		cmd := exec.Command("iptables-restore")
 		cmd.Stdin = bytes.NewReader(netfilterRules(testbed.PodNetworkIPv4, 1, true))
-		return runQuiet(testbed.Place{CPU: testbed.AnyCPU}, cmd)
+		return runQuiet(testbed.Netns{}, cmd)
 	})
 	if err != nil {
 		return "not on this kernel: kube-proxy's rules (" + firstLine(err.Error()) + ")"
@@ -204,10 +204,10 @@ var netfilterRulesUnsupported = sync.OnceValue(func() string {
 
 // netfilterFacts counts what lies on the first node now, the rules of CNI plugins included.
 func netfilterFacts(ctx context.Context, lab *testbed.Lab, facts map[string]string) {
-	place := lab.Node(0).Place()
+	netns := lab.Node(0).Netns
 	rules := 0
 	for _, f := range families(lab.IPv6) {
-		out, err := place.Output(ctx, f.save)
+		out, err := netns.Output(ctx, f.save)
 		if err != nil {
 			facts["netfilter"] = "rules cannot be counted: " + err.Error()
 			return
@@ -216,16 +216,16 @@ func netfilterFacts(ctx context.Context, lab *testbed.Lab, facts map[string]stri
 	}
 	facts["netfilter"] = fmt.Sprintf("conntrack and kube-proxy-like rules for %d Services on every node", netfilterServices)
 	facts["netfilter rules"] = strconv.Itoa(rules)
-	if out, err := place.Output(ctx, "iptables", "--version"); err == nil {
+	if out, err := netns.Output(ctx, "iptables", "--version"); err == nil {
 		facts["iptables"] = strings.TrimSpace(string(out))
 	}
 }
 
 // runQuiet runs a command whose output matters only when it fails.
-func runQuiet(place testbed.Place, cmd *exec.Cmd) error {
+func runQuiet(netns testbed.Netns, cmd *exec.Cmd) error {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	err := place.Run(cmd)
+	err := netns.Run(cmd)
 	if err == nil {
 		return nil
 	}

@@ -54,7 +54,7 @@ func TestTrafficPassesTheRules(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, node := range lab.Nodes() {
-				out, err := node.Place().Output(t.Context(), "iptables-save", "--counters")
+				out, err := node.Output(t.Context(), "iptables-save", "--counters")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -75,7 +75,7 @@ func TestVerifyFindsTranslation(t *testing.T) {
 	c := ptp
 	lab := up(t, c, testbed.Options{})
 	from, to := addPod(t, c, lab, 0, "from"), addPod(t, c, lab, 1, "to")
-	_, err := lab.Node(0).Place().Output(t.Context(), "iptables", "-t", "nat", "-D", "POSTROUTING",
+	_, err := lab.Node(0).Output(t.Context(), "iptables", "-t", "nat", "-D", "POSTROUTING",
 		"-s", testbed.PodNetworkIPv4.String(), "-d", testbed.PodNetworkIPv4.String(),
 		"-m", "comment", "--comment", "pods reach pods without translation", "-j", "ACCEPT")
 	if err != nil {
@@ -90,7 +90,7 @@ func TestVerifyFindsABrokenPath(t *testing.T) {
 	c := ptp
 	lab := up(t, c, testbed.Options{})
 	from, to := addPod(t, c, lab, 0, "from"), addPod(t, c, lab, 1, "to")
-	if _, err := lab.Node(0).Place().Output(t.Context(), "ip", "route", "replace", "unreachable", "10.77.2.0/24"); err != nil {
+	if _, err := lab.Node(0).Output(t.Context(), "ip", "route", "replace", "unreachable", "10.77.2.0/24"); err != nil {
 		t.Fatal(err)
 	}
 	err := Verify(t.Context(), c, lab, from, to)

@@ -115,7 +115,7 @@ func TestPodsReachPods(t *testing.T) {
 func links(t *testing.T, node *testbed.Node) []string {
 	t.Helper()
 	var names []string
-	err := node.Place().Netlink(func(h *netlink.Handle) error {
+	err := node.Netlink(func(h *netlink.Handle) error {
 		all, err := h.LinkList()
 		for errors.Is(err, netlink.ErrDumpInterrupted) { // devices changed meanwhile
 			all, err = h.LinkList()

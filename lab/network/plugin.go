@@ -87,18 +87,18 @@ func (w *Plugin) open(node *testbed.Node) (*libcni.CNIConfig, *libcni.NetworkCon
 		return nil, nil, fmt.Errorf("read CNI configuration: %w", err)
 	}
 	cache := filepath.Join(node.StateDir, "cni-cache")
-	return libcni.NewCNIConfigWithCacheDir(w.dirs, cache, &plugin.Executor{Place: node.Place(), Ran: observed}), list, nil
+	return libcni.NewCNIConfigWithCacheDir(w.dirs, cache, &plugin.Executor{Netns: node.Netns, Ran: observed}), list, nil
 }
 
 func runtimeConf(ctx context.Context, pod *testbed.Pod) *libcni.RuntimeConf {
-	id := filepath.Base(pod.Netns)
+	id := filepath.Base(pod.Path)
 	known := policies.Pod{Namespace: policies.Default, Name: pod.Name}
 	if p, ok := ctx.Value(identityKey{}).(policies.Pod); ok {
 		known = p
 	}
 	return &libcni.RuntimeConf{
 		ContainerID: id,
-		NetNS:       pod.Netns,
+		NetNS:       pod.Path,
 		IfName:      podInterface,
 		Args: [][2]string{
 			{"IgnoreUnknown", "1"},
@@ -121,7 +121,7 @@ func AsPod(ctx context.Context, pod policies.Pod) context.Context {
 // pathMTU reads from the pod's routes how large a packet to a pod of another node may be.
 func pathMTU(lab *testbed.Lab, pod *testbed.Pod) (int, error) {
 	to := podOfAnotherNode(lab, pod.Node)
-	mtu, err := routeMTU(lab.Place(pod), to)
+	mtu, err := routeMTU(pod.Netns, to)
 	if err != nil {
 		return 0, fmt.Errorf("look up route to %s: %w", to, err)
 	}
@@ -154,7 +154,7 @@ func referenceMissing(plugins ...string) string {
 
 // referenceFacts say which build of the reference plugins is used.
 func referenceFacts(ctx context.Context, lab *testbed.Lab, facts map[string]string) {
-	out, err := lab.Node(0).Place().Output(ctx, "dpkg-query", "--show", "--showformat=${Version}", "containernetworking-plugins")
+	out, err := lab.Node(0).Output(ctx, "dpkg-query", "--show", "--showformat=${Version}", "containernetworking-plugins")
 	if err == nil && len(out) > 0 {
 		facts["plugins"] = "containernetworking-plugins " + string(out)
 		return

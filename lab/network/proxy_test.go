@@ -70,24 +70,24 @@ func testProxy(t *testing.T, p Proxy) {
 	var backends []services.Backend
 	for i, name := range []string{"first", "second"} {
 		pod := add(1, name)
-		listener, err := convergence.Listen(ctx, lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], port), byte(i))
+		listener, err := convergence.Listen(ctx, pod.Netns, netip.AddrPortFrom(pod.Addresses[0], port), byte(i))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer listener.Close()
 		backends = append(backends, services.Backend{Address: pod.Addresses[0], Node: pod.Node})
 	}
-	places := map[string]testbed.Place{"pod": lab.Place(client)}
+	spaces := map[string]testbed.Netns{"pod": client.Netns}
 	if p.Name() != beelineTC.Name() { // the node's own sockets would need programs at sockets
-		places["node"] = lab.Node(0).Place()
+		spaces["node"] = lab.Node(0).Netns
 	}
 	for i, backend := range backends {
 		service.Backends = []services.Backend{backend}
 		if err := server.Put(service.Objects()...); err != nil {
 			t.Fatal(err)
 		}
-		for where, place := range places {
-			c, err := convergence.Start(place)
+		for where, netns := range spaces {
+			c, err := convergence.Start(netns)
 			if err != nil {
 				t.Fatal(err)
 			}

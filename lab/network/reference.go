@@ -152,7 +152,7 @@ func bridgePlugin(node *testbed.Node, mtu int) map[string]any {
 
 // bridgeFacts say whether frames between pods of one node pass netfilter, which Kubernetes wants.
 func bridgeFacts(lab *testbed.Lab) map[string]string {
-	value, err := lab.Node(0).Place().ReadSysctl("net/bridge/bridge-nf-call-iptables")
+	value, err := lab.Node(0).ReadSysctl("net/bridge/bridge-nf-call-iptables")
 	if err != nil {
 		return nil
 	}

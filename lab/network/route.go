@@ -16,7 +16,7 @@ func routePods(lab *testbed.Lab) error {
 		return err
 	}
 	for _, node := range lab.Nodes() {
-		err := node.Place().Netlink(func(h *netlink.Handle) error {
+		err := node.Netlink(func(h *netlink.Handle) error {
 			link, err := h.LinkByName(testbed.Uplink)
 			if err != nil {
 				return fmt.Errorf("find %s: %w", testbed.Uplink, err)
@@ -44,7 +44,7 @@ func routePods(lab *testbed.Lab) error {
 
 func enableForwarding(lab *testbed.Lab) error {
 	for _, node := range lab.Nodes() {
-		if err := node.Place().EnableForwarding(lab.IPv6); err != nil {
+		if err := node.EnableForwarding(lab.IPv6); err != nil {
 			return fmt.Errorf("node %s: %w", node.Name, err)
 		}
 	}
@@ -52,8 +52,8 @@ func enableForwarding(lab *testbed.Lab) error {
 }
 
 // routeMTU is the MTU of the route to an address, or else of its device.
-func routeMTU(place testbed.Place, to netip.Addr) (mtu int, err error) {
-	err = place.Netlink(func(h *netlink.Handle) error {
+func routeMTU(netns testbed.Netns, to netip.Addr) (mtu int, err error) {
+	err = netns.Netlink(func(h *netlink.Handle) error {
 		routes, err := h.RouteGet(to.AsSlice())
 		if err != nil {
 			return err

@@ -42,7 +42,7 @@ func transfer(ctx context.Context, lab *testbed.Lab, from, to *testbed.Pod, addr
 	deadline, _ := ctx.Deadline()
 
 	var listener net.Listener
-	err = lab.Place(to).Do(func() (err error) {
+	err = to.Do(func() (err error) {
 		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", netip.AddrPortFrom(address, 0).String())
 		return err
 	})
@@ -70,7 +70,7 @@ func transfer(ctx context.Context, lab *testbed.Lab, from, to *testbed.Pod, addr
 	}()
 
 	var conn net.Conn
-	err = lab.Place(from).Do(func() (err error) {
+	err = from.Do(func() (err error) {
 		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", listener.Addr().String())
 		return err
 	})

@@ -31,7 +31,7 @@ var overlay = &Reference{
 			return err
 		}
 		for _, node := range lab.Nodes() {
-			err := node.Place().Netlink(func(h *netlink.Handle) error { return makeVXLAN(h, lab, node) })
+			err := node.Netlink(func(h *netlink.Handle) error { return makeVXLAN(h, lab, node) })
 			if err != nil {
 				return fmt.Errorf("node %s: %w", node.Name, err)
 			}

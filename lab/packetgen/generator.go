@@ -24,21 +24,21 @@ import (
 
 // Generator makes frames at one device. It belongs to one goroutine.
 type Generator struct {
-	place  testbed.Place
+	netns  testbed.Netns
 	frames Frames
 	offer  *ebpf.Program
 	run    *ebpf.Variable
 	state  *ebpf.Variable
 }
 
-// NewGenerator loads the program that makes frames in the place and sends them from the device, which has to be there.
-// The place should name a CPU: that is where frames are made and, unless the other end's NAPI has a thread of its own,
+// NewGenerator loads the program that makes frames and sends them from a device of the namespace.
+// netns should have a CPU: that is where frames are made and, unless the other end's NAPI has a thread of its own,
 // taken in.
-func NewGenerator(place testbed.Place, device string, frames Frames) (*Generator, error) {
+func NewGenerator(netns testbed.Netns, device string, frames Frames) (*Generator, error) {
 	if err := frames.Validate(); err != nil {
 		return nil, fmt.Errorf("make frames: %w", err)
 	}
-	index, err := deviceIndex(place, device)
+	index, err := deviceIndex(netns, device)
 	if err != nil {
 		return nil, err
 	}
@@ -68,14 +68,14 @@ func NewGenerator(place testbed.Place, device string, frames Frames) (*Generator
 	if err := spec.LoadAndAssign(&loaded, nil); err != nil {
 		return nil, fmt.Errorf("load packet generator: %w", err)
 	}
-	return &Generator{place: place, frames: frames, offer: loaded.Offer, run: loaded.Run, state: loaded.State}, nil
+	return &Generator{netns: netns, frames: frames, offer: loaded.Offer, run: loaded.Run, state: loaded.State}, nil
 }
 
 // FrameLength is that of each frame in bytes.
 func (g *Generator) FrameLength() int { return g.frames.Length() }
 
 // On moves the generator to another CPU.
-func (g *Generator) On(cpu int) { g.place = g.place.On(cpu) }
+func (g *Generator) On(cpu int) { g.netns = g.netns.On(cpu) }
 
 // What a buffer costs at least, when the program makes a frame of it and when it does not. It is a bound, so that one
 // system call lasts as long as the load: its end alone takes the kernel some 20 ms, and buffers are left over instead,
@@ -95,7 +95,7 @@ func (g *Generator) Offer(ctx context.Context, l Load) (Offered, error) {
 		return Offered{}, fmt.Errorf("offer frames: %w", err)
 	}
 	var state runState
-	err := g.place.Do(func() error {
+	err := g.netns.Do(func() error {
 		data := make([]byte, g.frames.Length())
 		start := time.Now()
 		for {

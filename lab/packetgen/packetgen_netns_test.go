@@ -35,7 +35,7 @@ func newWire(t *testing.T, six bool) wire {
 	})
 	w := wire{lab: lab}
 	for i, mac := range []*net.HardwareAddr{&w.frames.DestinationMAC, &w.frames.SourceMAC} {
-		err := lab.Node(i).Place().Do(func() error {
+		err := lab.Node(i).Do(func() error {
 			device, err := net.InterfaceByName(testbed.Uplink)
 			if err == nil {
 				*mac = device.HardwareAddr
@@ -53,7 +53,7 @@ func newWire(t *testing.T, six bool) wire {
 	w.frames.Source = netip.AddrPortFrom(netip.MustParseAddr(source), 2000)
 	w.frames.Destination = netip.AddrPortFrom(lab.Node(0).Addresses[family].Addr(), 30000)
 	w.frames.Flows, w.frames.Ports = 1000, 10
-	if _, err := lab.Node(0).Place().Output(t.Context(), "ethtool", "-K", testbed.Uplink, "gro", "on"); err != nil {
+	if _, err := lab.Node(0).Output(t.Context(), "ethtool", "-K", testbed.Uplink, "gro", "on"); err != nil {
 		if _, found := exec.LookPath("ethtool"); found != nil {
 			testenv.Missing(t, found.Error())
 		}
@@ -64,7 +64,7 @@ func newWire(t *testing.T, six bool) wire {
 
 func (w wire) generator(t *testing.T) *Generator {
 	t.Helper()
-	g, err := NewGenerator(w.lab.Node(1).Place().On(runtime.NumCPU()-1), testbed.Uplink, w.frames)
+	g, err := NewGenerator(w.lab.Node(1).On(runtime.NumCPU()-1), testbed.Uplink, w.frames)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,16 +93,16 @@ func TestEveryFrameArrives(t *testing.T) {
 		sink func(w wire) (*Sink, error)
 	}{
 		"XDP, IPv4": {false, func(w wire) (*Sink, error) {
-			return CountOnWire(w.lab.Node(0).Place(), testbed.Uplink, w.frames.Destination, "")
+			return CountOnWire(w.lab.Node(0).Netns, testbed.Uplink, w.frames.Destination, "")
 		}},
 		"XDP, IPv6": {true, func(w wire) (*Sink, error) {
-			return CountOnWire(w.lab.Node(0).Place(), testbed.Uplink, w.frames.Destination, "")
+			return CountOnWire(w.lab.Node(0).Netns, testbed.Uplink, w.frames.Destination, "")
 		}},
 		"tc, IPv4": {false, func(w wire) (*Sink, error) {
-			return CountInStack(w.lab.Node(0).Place(), testbed.Uplink, w.frames.Destination)
+			return CountInStack(w.lab.Node(0).Netns, testbed.Uplink, w.frames.Destination)
 		}},
 		"tc, IPv6": {true, func(w wire) (*Sink, error) {
-			return CountInStack(w.lab.Node(0).Place(), testbed.Uplink, w.frames.Destination)
+			return CountInStack(w.lab.Node(0).Netns, testbed.Uplink, w.frames.Destination)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,12 +147,12 @@ func testSocket(t *testing.T, six bool) {
 	w := newWire(t, six)
 	// The answers' way, without which the stack may refuse a source.
 	if six {
-		if _, err := w.lab.Node(0).Place().Output(t.Context(), "ip", "-6", "route", "add", "fd00::/64", "dev", testbed.Uplink); err != nil {
+		if _, err := w.lab.Node(0).Output(t.Context(), "ip", "-6", "route", "add", "fd00::/64", "dev", testbed.Uplink); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var conn *net.UDPConn
-	err := w.lab.Node(0).Place().Do(func() (err error) {
+	err := w.lab.Node(0).Do(func() (err error) {
 		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(w.frames.Destination))
 		return err
 	})

@@ -20,18 +20,18 @@ type Sink struct {
 
 // CountOnWire counts at XDP, before anything else sees the packets, and hands them on to another device of the same
 // namespace, or ends them where onward is empty. Packets to other addresses pass.
-func CountOnWire(place testbed.Place, device string, backend netip.AddrPort, onward string) (*Sink, error) {
-	index, err := deviceIndex(place, device)
+func CountOnWire(netns testbed.Netns, device string, backend netip.AddrPort, onward string) (*Sink, error) {
+	index, err := deviceIndex(netns, device)
 	if err != nil {
 		return nil, err
 	}
 	var next uint32
 	if onward != "" {
-		if next, err = deviceIndex(place, onward); err != nil {
+		if next, err = deviceIndex(netns, onward); err != nil {
 			return nil, err
 		}
 	}
-	return newSink(place, "arrive_wire", backend, next, func(p *ebpf.Program) (link.Link, error) {
+	return newSink(netns, "arrive_wire", backend, next, func(p *ebpf.Program) (link.Link, error) {
 		return link.AttachXDP(link.XDPOptions{Program: p, Interface: int(index), Flags: link.XDPDriverMode})
 	})
 }
@@ -39,22 +39,22 @@ func CountOnWire(place testbed.Place, device string, backend netip.AddrPort, onw
 // PassOnWire counts nothing and lets all packets pass. What the other end of a veth pair sends back by XDP_TX waits for
 // ever where no XDP program is attached: the kernel looks for one, and not for NAPI, before it wakes the receiver
 // (veth_xdp_flush, Linux 6.18).
-func PassOnWire(place testbed.Place, device string) (*Sink, error) {
-	return CountOnWire(place, device, netip.AddrPortFrom(netip.IPv4Unspecified(), 0), "")
+func PassOnWire(netns testbed.Netns, device string) (*Sink, error) {
+	return CountOnWire(netns, device, netip.AddrPortFrom(netip.IPv4Unspecified(), 0), "")
 }
 
 // CountInStack counts at tc, ahead of all other programs there, and ends the packets. It needs tcx (Linux 6.6).
-func CountInStack(place testbed.Place, device string, backend netip.AddrPort) (*Sink, error) {
-	index, err := deviceIndex(place, device)
+func CountInStack(netns testbed.Netns, device string, backend netip.AddrPort) (*Sink, error) {
+	index, err := deviceIndex(netns, device)
 	if err != nil {
 		return nil, err
 	}
-	return newSink(place, "arrive_stack", backend, 0, func(p *ebpf.Program) (link.Link, error) {
+	return newSink(netns, "arrive_stack", backend, 0, func(p *ebpf.Program) (link.Link, error) {
 		return link.AttachTCX(link.TCXOptions{Program: p, Interface: int(index), Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	})
 }
 
-func newSink(place testbed.Place, program string, backend netip.AddrPort, onward uint32, attach func(*ebpf.Program) (link.Link, error)) (*Sink, error) {
+func newSink(netns testbed.Netns, program string, backend netip.AddrPort, onward uint32, attach func(*ebpf.Program) (link.Link, error)) (*Sink, error) {
 	spec, err := loadPacketgen()
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func newSink(place testbed.Place, program string, backend netip.AddrPort, onward
 		s.program, unused = loaded.Stack, loaded.Wire
 	}
 	unused.Close()
-	err = place.Do(func() (err error) {
+	err = netns.Do(func() (err error) {
 		s.link, err = attach(s.program)
 		return err
 	})
@@ -108,8 +108,8 @@ func (s *Sink) Close() error {
 	return err
 }
 
-func deviceIndex(place testbed.Place, name string) (index uint32, err error) {
-	err = place.Do(func() error {
+func deviceIndex(netns testbed.Netns, name string) (index uint32, err error) {
+	err = netns.Do(func() error {
 		device, err := net.InterfaceByName(name)
 		if err != nil {
 			return fmt.Errorf("find device %s: %w", name, err)

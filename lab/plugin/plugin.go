@@ -21,11 +21,11 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Executor runs plugins in a place: it is the invoke.Exec that libcni calls them by.
+// Executor runs plugins in a namespace: it is the invoke.Exec that libcni calls them by.
 type Executor struct {
 	version.PluginDecoder
-	// Place has the network namespace and the cgroup of a node.
-	Place testbed.Place
+	// Netns is where plugins run: the network namespace and the cgroup of a node.
+	Netns testbed.Netns
 	// Ran, if set, is called after each call with the plugin's environment, which has its command, and the time from
 	// the start of its process to its end, the plugins that it calls included.
 	Ran func(ctx context.Context, environ []string, took time.Duration)
@@ -37,7 +37,7 @@ func (e *Executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &stdout, &stderr
 	start := time.Now()
-	err := e.Place.Run(cmd)
+	err := e.Netns.Run(cmd)
 	if e.Ran != nil {
 		e.Ran(ctx, environ, time.Since(start))
 	}

@@ -27,7 +27,7 @@ func here(t *testing.T, script string) (out string, told []string, err error) {
 		t.Fatal(err)
 	}
 	e := &Executor{
-		Place: testbed.Place{CPU: testbed.AnyCPU},
+		Netns: testbed.Netns{},
 		Ran:   func(_ context.Context, environ []string, _ time.Duration) { told = append(told, environ...) },
 	}
 	path, err := e.FindInPath("tried", []string{"/nowhere", dir})

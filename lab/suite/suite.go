@@ -170,7 +170,7 @@ func Describe[M interface{ testbed() *Testbed }](ctx context.Context, members []
 	first := members[0].testbed()
 	e.CongestionControl = first.Lab.CongestionControl
 	for _, sysctl := range machine.Sysctls {
-		if v, err := first.Lab.Place(first.Client).ReadSysctl(sysctl); err == nil {
+		if v, err := first.Client.ReadSysctl(sysctl); err == nil {
 			e.Sysctls[strings.ReplaceAll(sysctl, "/", ".")] = v
 		}
 	}

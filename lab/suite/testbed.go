@@ -93,13 +93,13 @@ const UsualReserved = "5201-5232,6379,8080-8095,11111,12865"
 // Prepare sets what all clients and servers have in their namespaces; reserved are the ports that no client gets.
 // TCP_CRR needs that: with the default port range it runs out of ports, because a port of a closed connection is in
 // TIME_WAIT for a minute.
-func (t *Testbed) Prepare(place testbed.Place, reserved string) error {
+func (t *Testbed) Prepare(netns testbed.Netns, reserved string) error {
 	for _, s := range []struct{ name, value string }{
 		{"net/ipv4/ip_local_port_range", "1024 65535"},
 		{"net/ipv4/ip_local_reserved_ports", reserved},
 		{"net/ipv4/tcp_tw_reuse", "1"},
 	} {
-		if err := place.WriteSysctl(s.name, s.value); err != nil {
+		if err := netns.WriteSysctl(s.name, s.value); err != nil {
 			return fmt.Errorf("prepare ends of %s: %w", t.Name(), err)
 		}
 	}
@@ -122,7 +122,7 @@ func (t *Testbed) Serve(ctx context.Context, cells []round.Cell, ports workload.
 			if err != nil {
 				return err
 			}
-			t.Servers[cell.Path] = workload.NewServers(t.Lab.Place(pod).On(cpu), workload.Target{Address: address, Ports: ports})
+			t.Servers[cell.Path] = workload.NewServers(pod.On(cpu), workload.Target{Address: address, Ports: ports})
 		}
 		if err := cell.Workload.Serve(ctx, t.Servers[cell.Path], cell.Procs); err != nil {
 			t.unserved[cell.Key()] = err
@@ -144,7 +144,7 @@ func addressOf(pod *testbed.Pod, ipv6 bool) (netip.Addr, error) {
 // Echo answers at EchoPort in the server's pod until the testbed is closed.
 func (t *Testbed) Echo(ctx context.Context) (err error) {
 	pod := t.Server[result.CrossNode]
-	t.echo, err = convergence.Listen(ctx, t.Lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], EchoPort), 0)
+	t.echo, err = convergence.Listen(ctx, pod.Netns, netip.AddrPortFrom(pod.Addresses[0], EchoPort), 0)
 	return err
 }
 
@@ -177,7 +177,7 @@ func (t *Testbed) Measure(ctx context.Context, cell round.Cell, length time.Dura
 	}
 	var window round.CPUWindow
 	out, err := cell.Workload.Run(ctx, workload.Request{
-		Client: t.Lab.Place(t.Client).On(client), Server: server, Procs: cell.Procs, Length: length, Turn: t.Turn, Window: window.Mark,
+		Client: t.Client.On(client), Server: server, Procs: cell.Procs, Length: length, Turn: t.Turn, Window: window.Mark,
 	})
 	round.Fill(&s, out)
 	if err = errors.Join(err, window.Err); err != nil {

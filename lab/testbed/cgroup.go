@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -24,14 +23,6 @@ func cgroupRoot() (string, error) {
 		}
 	}
 	return "", errors.New("no cgroup2 is mounted: the lab keeps the processes of each node in a cgroup v2 of its own")
-}
-
-// podCgroup is the pod's cgroup below the node's, or the node's own where the pod is the node itself.
-func podCgroup(n *Node, p *Pod) string {
-	if p.Netns == n.Netns {
-		return n.Cgroup
-	}
-	return filepath.Join(n.Cgroup, "pod-"+p.Name)
 }
 
 // Processes are the ids of the processes that run on the node and in its pods now.

@@ -36,7 +36,7 @@ func makeAndWait(name string) error {
 		return err
 	}
 	for _, n := range lab.Nodes() {
-		if err := n.Place().Start(exec.Command("sleep", "1000")); err != nil {
+		if err := n.Start(exec.Command("sleep", "1000")); err != nil {
 			return err
 		}
 	}
@@ -59,7 +59,7 @@ func TestDownAfterACrash(t *testing.T) {
 		"first node half made":      labCgroup(root, name),
 		"first node's BPF mount":    filepath.Join(labDir(name), "n1", "bpf"),
 		"some nodes":                nodeNetns(name, "n15"),
-		"all nodes, no wire":        last.Netns,
+		"all nodes, no wire":        last.Path,
 		"wire half made":            nodeNetns(name, wireName),
 		"with a pod":                podNetns(name, "n1", "web"),
 		"with processes":            filepath.Join(labDir(name), "n1", "pods", "web.json"),
@@ -146,8 +146,8 @@ func TestRemainsAreListedAndNotUsed(t *testing.T) {
 // A process that somebody runs in a node's namespace, but not through the lab, is not the lab's to end.
 func TestDownSparesForeignProcesses(t *testing.T) {
 	lab := up(t, Options{Name: "t-foreign"})
-	foreign := sleeper(t, Place{Netns: lab.Node(0).Netns, CPU: AnyCPU})
-	own := sleeper(t, lab.Node(0).Place())
+	foreign := sleeper(t, Netns{Path: lab.Node(0).Path})
+	own := sleeper(t, lab.Node(0).Netns)
 	if err := lab.Down(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestDownFromInside(t *testing.T) {
 	lab := up(t, Options{Name: "t-inside"})
 	cmd := exec.Command(os.Args[0], "-test.run=^TestHelperDown$")
 	cmd.Env = append(os.Environ(), "BEELINE_TEST_DOWN=t-inside")
-	if err := lab.Node(0).Place().Run(cmd); err != nil {
+	if err := lab.Node(0).Run(cmd); err != nil {
 		t.Errorf("the command ended with %v: want it to refuse in order", err)
 	}
 	if _, err := Open("t-inside"); err != nil {

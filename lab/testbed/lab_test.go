@@ -94,8 +94,8 @@ func wantNoTraces(t *testing.T, prefix string) {
 	}
 }
 
-// sleeper starts a process in a place; Down has to end it.
-func sleeper(t *testing.T, p Place) *exec.Cmd {
+// sleeper starts a process in a namespace; Down has to end it.
+func sleeper(t *testing.T, p Netns) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
 	if err := p.Start(cmd); err != nil {
@@ -111,7 +111,7 @@ func TestUpAndDownLeaveNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	onNode, inPod := sleeper(t, lab.Node(1).Place()), sleeper(t, lab.Place(pod))
+	onNode, inPod := sleeper(t, lab.Node(1).Netns), sleeper(t, pod.Netns)
 
 	// What Down must find has to be there first, else the comparison below proves nothing.
 	before := strings.Join(traces(t, "t-plain"), "\n")
@@ -165,7 +165,7 @@ func TestWires(t *testing.T) {
 					if a.Addr().Is6() {
 						size -= 20
 					}
-					if _, err := first.Place().Output(t.Context(), "ping", "-c1", "-W30", "-Mdo", "-s", strconv.Itoa(size), a.Addr().String()); err != nil {
+					if _, err := first.Output(t.Context(), "ping", "-c1", "-W30", "-Mdo", "-s", strconv.Itoa(size), a.Addr().String()); err != nil {
 						t.Errorf("n1 to %s: %v", other.Name, err)
 					}
 				}
@@ -176,7 +176,7 @@ func TestWires(t *testing.T) {
 
 func wantUplink(t *testing.T, lab *Lab, n *Node) {
 	t.Helper()
-	err := n.Place().Netlink(func(h *netlink.Handle) error {
+	err := n.Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(Uplink)
 		if err != nil {
 			return err
@@ -210,14 +210,14 @@ func TestCongestionControlIsTheSameEverywhereAndRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, place := range []Place{lab.Node(0).Place(), lab.Node(1).Place(), lab.Place(pod)} {
+	for _, netns := range []Netns{lab.Node(0).Netns, lab.Node(1).Netns, pod.Netns} {
 		var got string
-		err := place.Do(func() (err error) {
+		err := netns.Do(func() (err error) {
 			got, err = readSysctl("net/ipv4/tcp_congestion_control")
 			return err
 		})
 		if err != nil || got != lab.CongestionControl || got == "" {
-			t.Errorf("%s: congestion control %q, %v; the lab says %q", place.Netns, got, err, lab.CongestionControl)
+			t.Errorf("%s: congestion control %q, %v; the lab says %q", netns.Path, got, err, lab.CongestionControl)
 		}
 	}
 	originals := map[string]string{}
@@ -245,23 +245,23 @@ func TestPlaceOfAProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := `readlink /proc/self/ns/net; grep Cpus_allowed_list /proc/self/status; grep ^0:: /proc/self/cgroup`
-	out, err := lab.Place(pod).On(0).Output(t.Context(), "sh", "-c", script)
+	out, err := pod.On(0).Output(t.Context(), "sh", "-c", script)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(pod.Netns, &st); err != nil {
+	if err := unix.Stat(pod.Path, &st); err != nil {
 		t.Fatal(err)
 	}
 	want := "net:[" + strconv.Itoa(int(st.Ino)) + "]\nCpus_allowed_list:\t0\n"
 	if got := string(out); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "/beeline-lab/t-place/n2/pod-web\n") {
 		t.Errorf("process sees\n%s\nwant it to begin with\n%s", got, want)
 	}
-	err = lab.Place(pod).Do(func() error { return errors.New("from inside") })
+	err = pod.Do(func() error { return errors.New("from inside") })
 	if err == nil || err.Error() != "from inside" {
 		t.Errorf("Do gives %v", err)
 	}
-	if _, err := lab.Place(pod).Output(t.Context(), "sh", "-c", "echo why >&2; exit 3"); err == nil || !strings.Contains(err.Error(), "why") {
+	if _, err := pod.Output(t.Context(), "sh", "-c", "echo why >&2; exit 3"); err == nil || !strings.Contains(err.Error(), "why") {
 		t.Errorf("Output gives %v, want what the command said", err)
 	}
 }
@@ -272,7 +272,7 @@ func TestHostsFollowPods(t *testing.T) {
 		var out strings.Builder
 		cmd := lab.Command("getent", "hosts", name)
 		cmd.Stdout = &out
-		_ = lab.Node(0).Place().Run(cmd) // an unknown name is an error and no output
+		_ = lab.Node(0).Run(cmd) // an unknown name is an error and no output
 		return out.String()
 	}
 	if got := lookup("n2"); !strings.HasPrefix(got, "192.168.77.2") {
@@ -307,7 +307,7 @@ func TestTwoLabsSideBySide(t *testing.T) {
 	if _, err := b.NewPodNetns(t.Context(), b.Node(0), "web"); err != nil {
 		t.Fatal(err)
 	}
-	sleeper(t, b.Node(0).Place())
+	sleeper(t, b.Node(0).Netns)
 	before := traces(t, "t-side-n1-")
 	if err := a.Down(t.Context()); err != nil {
 		t.Fatal(err)
@@ -318,7 +318,7 @@ func TestTwoLabsSideBySide(t *testing.T) {
 	if pids, err := b.Node(0).Processes(); err != nil || len(pids) != 1 {
 		t.Errorf("processes of the other lab: %v, %v; want its one sleeper", pids, err)
 	}
-	if _, err := b.Node(0).Place().Output(t.Context(), "ping", "-c1", "-W30", b.Node(1).Addresses[0].Addr().String()); err != nil {
+	if _, err := b.Node(0).Output(t.Context(), "ping", "-c1", "-W30", b.Node(1).Addresses[0].Addr().String()); err != nil {
 		t.Error(err)
 	}
 	listed, err := List()
@@ -367,7 +367,7 @@ func TestUpTwice(t *testing.T) {
 	if _, err := Up(t.Context(), lab.Options); err == nil || !strings.Contains(err.Error(), "up already") {
 		t.Errorf("second Up: %v", err)
 	}
-	if _, err := lab.Node(0).Place().Output(t.Context(), "ping", "-c1", "-W30", lab.Node(1).Addresses[0].Addr().String()); err != nil {
+	if _, err := lab.Node(0).Output(t.Context(), "ping", "-c1", "-W30", lab.Node(1).Addresses[0].Addr().String()); err != nil {
 		t.Errorf("the second Up harmed the first: %v", err)
 	}
 }
@@ -398,7 +398,7 @@ func TestPods(t *testing.T) {
 	if diff := cmp.Diff([]*Pod{pod}, got, cmp.Comparer(func(a, b Pod) bool { return a.Name == b.Name && a.Netns == b.Netns && a.MTU == b.MTU })); diff != "" {
 		t.Error(diff)
 	}
-	sleeper(t, lab.Place(pod))
+	sleeper(t, pod.Netns)
 	for range 2 {
 		if err := lab.DeletePod(t.Context(), pod); err != nil {
 			t.Fatal(err)

@@ -10,43 +10,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func inNetns(path string) Place { return Place{Netns: path, CPU: AnyCPU} }
-
-// Netlink runs fn with a netlink socket of the place's namespace, on the calling thread.
-func (p Place) Netlink(fn func(*netlink.Handle) error) error {
-	target, err := netns.GetFromPath(p.Netns)
+// Netlink runs fn with a netlink socket of the namespace, on the calling thread.
+func (n Netns) Netlink(fn func(*netlink.Handle) error) error {
+	target, err := netns.GetFromPath(n.Path)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", p.Netns, err)
+		return fmt.Errorf("open %s: %w", n.Path, err)
 	}
 	defer target.Close()
 	h, err := netlink.NewHandleAt(target, unix.NETLINK_ROUTE)
 	if err != nil {
-		return fmt.Errorf("open netlink in %s: %w", p.Netns, err)
+		return fmt.Errorf("open netlink in %s: %w", n.Path, err)
 	}
 	defer h.Close()
 	return fn(h)
 }
 
-// WriteSysctl sets a sysctl of the place's namespace; name is its path below /proc/sys.
-func (p Place) WriteSysctl(name, value string) error {
-	return p.Do(func() error { return writeSysctl(name, value) })
+// WriteSysctl sets a sysctl of the namespace; name is its path below /proc/sys.
+func (n Netns) WriteSysctl(name, value string) error {
+	return n.Do(func() error { return writeSysctl(name, value) })
 }
 
-// ReadSysctl reads a sysctl of the place's namespace; name is its path below /proc/sys.
-func (p Place) ReadSysctl(name string) (value string, err error) {
-	err = p.Do(func() error {
+// ReadSysctl reads a sysctl of the namespace; name is its path below /proc/sys.
+func (n Netns) ReadSysctl(name string) (value string, err error) {
+	err = n.Do(func() error {
 		value, err = readSysctl(name)
 		return err
 	})
 	return value, err
 }
 
-// EnableForwarding makes the place's namespace forward packets.
-func (p Place) EnableForwarding(ipv6 bool) error {
-	if err := p.WriteSysctl("net/ipv4/ip_forward", "1"); err != nil || !ipv6 {
+// EnableForwarding makes the namespace forward packets.
+func (n Netns) EnableForwarding(ipv6 bool) error {
+	if err := n.WriteSysctl("net/ipv4/ip_forward", "1"); err != nil || !ipv6 {
 		return err
 	}
-	return p.WriteSysctl("net/ipv6/conf/all/forwarding", "1")
+	return n.WriteSysctl("net/ipv6/conf/all/forwarding", "1")
 }
 
 // IPNet is the address with its prefix length in the type that package netlink takes.

@@ -1,96 +1,112 @@
 package testbed
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
 
 	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
-// loopback is the index of lo: the kernel makes it first in every namespace.
-const loopback = 1
+// Netns is a network namespace with the cgroup and the CPU of the processes that run in it. The zero value is the
+// caller's namespace and cgroup, on any CPU.
+type Netns struct {
+	// Path of the network namespace; empty for the caller's.
+	Path string `json:"netns"`
+	// Cgroup is the directory of a cgroup v2; empty for the caller's.
+	Cgroup string `json:"cgroup"`
+	// cpu is one more than the number of the only CPU; 0 is any.
+	cpu int
+}
 
-// makeNetns makes a named namespace as `ip netns add` does, with lo up and the sysctls that every namespace
-// of a lab has.
-func makeNetns(path string, o Options, congestion string) (err error) {
-	if err := shareNetnsDir(); err != nil {
-		return err
+// On returns the same namespace on one CPU.
+func (n Netns) On(cpu int) Netns {
+	n.cpu = cpu + 1
+	return n
+}
+
+// Do runs fn in the namespace and on its CPU, not in its cgroup (a cgroup holds processes, not threads). fn runs on a
+// locked thread: it must not start goroutines and expect them in the namespace, and must not wait for work of other
+// goroutines that call Do on its behalf.
+func (n Netns) Do(fn func() error) error {
+	pinned := func() error {
+		if n.cpu == 0 {
+			return fn()
+		}
+		return onCPU(n.cpu-1, fn)
+	}
+	if n.Path != "" {
+		return ns.WithNetNSPath(n.Path, func(ns.NetNS) error { return pinned() })
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return pinned()
+}
+
+// onCPU runs fn with the calling thread, which must be locked, pinned to one CPU.
+func onCPU(cpu int, fn func() error) (err error) {
+	var before, only unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return fmt.Errorf("read CPU affinity: %w", err)
+	}
+	only.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &only); err != nil {
+		return fmt.Errorf("pin to CPU %d: %w", cpu, err)
 	}
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, removeNetns(path))
+		if back := unix.SchedSetaffinity(0, &before); back != nil {
+			err = errors.Join(err, fmt.Errorf("restore CPU affinity: %w", back))
 		}
 	}()
-	// WithNetNSPath brings the thread back to where it was, or lets it die.
-	err = ns.WithNetNSPath("/proc/thread-self/ns/net", func(ns.NetNS) error {
-		h, err := netns.NewNamed(filepath.Base(path))
-		if err != nil {
-			return err
-		}
-		return h.Close()
-	})
-	if errors.Is(err, unix.EINVAL) {
-		return errors.New("this kernel has no network namespaces (CONFIG_NET_NS)")
-	}
-	if err != nil {
-		return fmt.Errorf("make namespace %s: %w", path, err)
-	}
-	return inNetns(path).Do(func() error {
-		if err := writeSysctls(namespaceSysctls(o, congestion)); err != nil {
-			return err
-		}
-		lo, err := netlink.LinkByIndex(loopback)
-		if err != nil {
-			return fmt.Errorf("find lo: %w", err)
-		}
-		if err := netlink.LinkSetUp(lo); err != nil {
-			return fmt.Errorf("set lo up: %w", err)
-		}
-		return nil
-	})
+	return fn()
 }
 
-// removeNetns removes the name; the kernel removes the namespace when its last process is gone too. It is
-// no error when there is none, or only the file was made.
-func removeNetns(path string) error {
-	err := unix.Unmount(path, unix.MNT_DETACH)
-	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("unmount %s: %w", path, err)
+// Start starts cmd in the namespace. The process is born in its cgroup and inherits namespace and CPU from the
+// thread that starts it, so no instruction of it runs elsewhere. cmd must not use SysProcAttr.Pdeathsig:
+// that would follow the life of the thread, not of this process.
+func (n Netns) Start(cmd *exec.Cmd) error {
+	if n.Cgroup != "" {
+		dir, err := os.OpenFile(n.Cgroup, unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return fmt.Errorf("open cgroup: %w", err)
+		}
+		defer dir.Close()
+		if cmd.SysProcAttr == nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{}
+		}
+		cmd.SysProcAttr.UseCgroupFD = true
+		cmd.SysProcAttr.CgroupFD = int(dir.Fd())
 	}
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	return nil
+	return n.Do(cmd.Start)
 }
 
-// shareNetnsDir makes /run/netns a shared mount point of its own, as `ip netns add` does on first use: a
-// later one by iproute2 would cover the names made before. It stays after the last lab, as with iproute2.
-func shareNetnsDir() error {
-	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
+// Run starts cmd in the namespace and waits for its end.
+func (n Netns) Run(cmd *exec.Cmd) error {
+	if err := n.Start(cmd); err != nil {
 		return err
 	}
-	dir, err := os.Open(netnsDir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", netnsDir, err)
-	}
-	share := func() error { return unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "") }
-	err = share()
-	if errors.Is(err, unix.EINVAL) { // not a mount point yet
-		if err = unix.Mount(netnsDir, netnsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
-			err = share()
+	return cmd.Wait()
+}
+
+// Output runs a command in the namespace and returns its standard output. The error names the command and holds
+// what it wrote to standard error.
+func (n Netns) Output(ctx context.Context, name string, args ...string) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := n.Run(cmd); err != nil {
+		said := strings.TrimSpace(stderr.String())
+		if said == "" {
+			return stdout.Bytes(), fmt.Errorf("run %s: %w", name, err)
 		}
+		return stdout.Bytes(), fmt.Errorf("run %s: %w: %s", name, err, said)
 	}
-	if err != nil {
-		return fmt.Errorf("share mount %s: %w", netnsDir, err)
-	}
-	return nil
+	return stdout.Bytes(), nil
 }

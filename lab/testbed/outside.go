@@ -23,8 +23,8 @@ var (
 
 // Client is where a client that does not belong to the cluster runs: on the switch, with an address on the wire. It
 // exists in labs with the option Outside.
-func (l *Lab) Client() Place {
-	return Place{Netns: nodeNetns(l.Name, wireName), CPU: AnyCPU, Cgroup: l.outsideCgroup()}
+func (l *Lab) Client() Netns {
+	return Netns{Path: nodeNetns(l.Name, wireName), Cgroup: l.outsideCgroup()}
 }
 
 // ClientAddresses are those of the client outside with the wire's prefix length, IPv4 first.
@@ -38,7 +38,7 @@ func (l *Lab) ClientAddresses() []netip.Prefix {
 
 // Switch is where the ports of the switch are that joins more than two nodes; the client outside, if there is one, is
 // there, too.
-func (l *Lab) Switch() Place { return Place{Netns: nodeNetns(l.Name, wireName), CPU: AnyCPU} }
+func (l *Lab) Switch() Netns { return Netns{Path: nodeNetns(l.Name, wireName)} }
 
 // SwitchPort is the name of the switch's device on the pair to a node, in the namespace of Switch.
 func (l *Lab) SwitchPort(n *Node) string { return n.Name }
@@ -55,9 +55,9 @@ func (l *Lab) makeOutside() error {
 	return l.Switch().address(wireName, l.ClientAddresses())
 }
 
-// routeToClients sends what is for the networks of clients to the place outside, at these addresses.
+// routeToClients sends what is for the networks of clients to the client outside, at these addresses.
 func (n *Node) routeToClients(outside []netip.Prefix) error {
-	return n.Place().Netlink(func(h *netlink.Handle) error {
+	return n.Netlink(func(h *netlink.Handle) error {
 		for _, at := range outside {
 			clients := ClientNetworkIPv4
 			if at.Addr().Is6() {

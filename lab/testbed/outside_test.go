@@ -15,7 +15,7 @@ func TestOutside(t *testing.T) {
 	for _, n := range lab.Nodes() {
 		for i, a := range n.Addresses {
 			var listener net.Listener
-			err := n.Place().Do(func() (err error) {
+			err := n.Do(func() (err error) {
 				listener, err = net.Listen("tcp", netip.AddrPortFrom(a.Addr(), 0).String())
 				return err
 			})
@@ -36,7 +36,7 @@ func TestOutside(t *testing.T) {
 			listener.Close()
 		}
 		for i, client := range []string{"198.18.7.7", "2001:2::7"} {
-			out, err := n.Place().Output(t.Context(), "ip", "route", "get", client)
+			out, err := n.Output(t.Context(), "ip", "route", "get", client)
 			if err != nil {
 				t.Fatal(err)
 			}

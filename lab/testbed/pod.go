@@ -35,7 +35,10 @@ func (l *Lab) NewPodNetns(ctx context.Context, n *Node, name string) (_ *Pod, er
 			return nil, fmt.Errorf("pod %q is on node %s already", name, node.Name)
 		}
 	}
-	pod := &Pod{Name: name, Node: n.Name, Netns: podNetns(l.Name, n.Name, name)}
+	pod := &Pod{
+		Name: name, Node: n.Name,
+		Netns: Netns{Path: podNetns(l.Name, n.Name, name), Cgroup: filepath.Join(n.Cgroup, "pod-"+name)},
+	}
 	if err := l.SavePod(pod); err != nil {
 		return nil, err
 	}
@@ -44,10 +47,10 @@ func (l *Lab) NewPodNetns(ctx context.Context, n *Node, name string) (_ *Pod, er
 			err = errors.Join(err, l.removePod(context.WithoutCancel(ctx), n, pod))
 		}
 	}()
-	if err := os.MkdirAll(podCgroup(n, pod), 0o755); err != nil {
+	if err := os.MkdirAll(pod.Cgroup, 0o755); err != nil {
 		return nil, err
 	}
-	if err := makeNetns(pod.Netns, l.Options, l.CongestionControl); err != nil {
+	if err := makeNetns(pod.Path, l.Options, l.CongestionControl); err != nil {
 		return nil, fmt.Errorf("pod %q: %w", name, err)
 	}
 	return pod, nil
@@ -81,10 +84,10 @@ func (l *Lab) DeletePod(ctx context.Context, p *Pod) error {
 }
 
 func (l *Lab) removePod(ctx context.Context, n *Node, p *Pod) error {
-	if err := removeCgroup(ctx, podCgroup(n, p)); err != nil {
+	if err := removeCgroup(ctx, p.Cgroup); err != nil {
 		return fmt.Errorf("pod %q: %w", p.Name, err)
 	}
-	if err := removeNetns(p.Netns); err != nil {
+	if err := removeNetns(p.Path); err != nil {
 		return fmt.Errorf("pod %q: %w", p.Name, err)
 	}
 	if err := os.Remove(podFile(n, p.Name)); err != nil && !os.IsNotExist(err) {

@@ -20,7 +20,7 @@ func (l *Lab) makeRouter() error {
 	if err := makeNetns(path, l.Options, l.CongestionControl); err != nil {
 		return err
 	}
-	if err := inNetns(path).EnableForwarding(l.IPv6); err != nil {
+	if err := (Netns{Path: path}).EnableForwarding(l.IPv6); err != nil {
 		return err
 	}
 	if err := quietSwitch(path); err != nil {
@@ -31,7 +31,7 @@ func (l *Lab) makeRouter() error {
 		if err != nil {
 			return err
 		}
-		if err := inNetns(path).address(device, l.routers(subnet)); err != nil {
+		if err := (Netns{Path: path}).address(device, l.routers(subnet)); err != nil {
 			return err
 		}
 	}
@@ -54,7 +54,7 @@ func (l *Lab) makeSubnet(path string, subnet int) (device string, err error) {
 		}
 	}
 	for _, n := range nodes {
-		if err := makePair(n.Netns, Uplink, path, n.Name, l.MTU); err != nil {
+		if err := makePair(n.Path, Uplink, path, n.Name, l.MTU); err != nil {
 			return "", err
 		}
 		if device == "" {
@@ -67,9 +67,9 @@ func (l *Lab) makeSubnet(path string, subnet int) (device string, err error) {
 	return device, nil
 }
 
-// address adds addresses to a device of the place and sets it up.
-func (p Place) address(device string, addresses []netip.Prefix) error {
-	return p.Netlink(func(h *netlink.Handle) error {
+// address adds addresses to a device and sets it up.
+func (n Netns) address(device string, addresses []netip.Prefix) error {
+	return n.Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(device)
 		if err != nil {
 			return fmt.Errorf("find %s: %w", device, err)
@@ -92,7 +92,7 @@ func (p Place) address(device string, addresses []netip.Prefix) error {
 
 // routeTo sends all that is not in the node's subnet to the router.
 func (n *Node) routeTo(routers []netip.Prefix) error {
-	return n.Place().Netlink(func(h *netlink.Handle) error {
+	return n.Netlink(func(h *netlink.Handle) error {
 		for _, r := range routers {
 			all := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 			if r.Addr().Is4() {

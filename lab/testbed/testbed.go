@@ -33,8 +33,8 @@ type Options struct {
 	// Subnets is how many subnets the nodes are spread over, in their order. The router between several knows
 	// the nodes and no pods.
 	Subnets int `json:"subnets,omitempty"`
-	// Outside puts a switch between the nodes even if they are two, and on it a place for clients that do not belong to
-	// the cluster: see Lab.Client. It wants one subnet.
+	// Outside puts a switch between the nodes even if they are two, and on it clients that do not belong to the cluster:
+	// see Lab.Client. It wants one subnet.
 	Outside bool `json:"outside,omitempty"`
 	// IPv6 gives nodes and pods IPv6 addresses beside IPv4 ones.
 	IPv6 bool `json:"ipv6"`
@@ -112,26 +112,22 @@ type Node struct {
 	Index int `json:"index"`
 	// Subnet is 0 for the first subnet.
 	Subnet int `json:"subnet,omitempty"`
-	// Netns is the path of the node's network namespace.
-	Netns string `json:"netns"`
+	// Netns is the node's network namespace and cgroup.
+	Netns
 	// Addresses are those of eth0, with the wire's prefix length; IPv4 first.
 	Addresses []netip.Prefix `json:"addresses"`
 	PodCIDRs  []netip.Prefix `json:"podCIDRs"`
-	// StateDir, BPFFS and Cgroup are the node's own.
+	// StateDir and BPFFS are the node's own.
 	StateDir string `json:"stateDir"`
 	BPFFS    string `json:"bpffs"`
-	Cgroup   string `json:"cgroup"`
 }
-
-// Place is anywhere on the node: in its namespace and cgroup, on any CPU.
-func (n *Node) Place() Place { return Place{Netns: n.Netns, CPU: AnyCPU, Cgroup: n.Cgroup} }
 
 // Pod is one pod of a lab, or the node itself where a network has no pods.
 type Pod struct {
 	Name string `json:"name"`
 	Node string `json:"node"`
-	// Netns is the path of the pod's network namespace.
-	Netns string `json:"netns"`
+	// Netns is the pod's network namespace, and its cgroup below the node's.
+	Netns
 	// Addresses are the pod's own, IPv4 first.
 	Addresses []netip.Addr `json:"addresses"`
 	// MTU is the path MTU to another node's pod, in bytes, as the pod's routes have it.
@@ -165,15 +161,6 @@ func (l *Lab) NodeNamed(name string) (*Node, bool) {
 // Dir is the lab's own directory, where networks may keep what all nodes share.
 func (l *Lab) Dir() string { return labDir(l.Name) }
 
-// Place is where processes of a pod run: in its namespace, in its cgroup below the node's, on any CPU.
-func (l *Lab) Place(p *Pod) Place {
-	place := Place{Netns: p.Netns, CPU: AnyCPU}
-	if n, ok := l.NodeNamed(p.Node); ok {
-		place.Cgroup = podCgroup(n, p)
-	}
-	return place
-}
-
 // planNodes derives the nodes of a lab from its options and the mount of cgroup2.
 func planNodes(o Options, cgroupRoot string) []*Node {
 	nodes := make([]*Node, 0, o.Nodes)
@@ -182,12 +169,11 @@ func planNodes(o Options, cgroupRoot string) []*Node {
 		state := filepath.Join(labDir(o.Name), name)
 		n := &Node{
 			Name: name, Index: i, Subnet: o.subnetOf(i),
-			Netns:     nodeNetns(o.Name, name),
+			Netns:     Netns{Path: nodeNetns(o.Name, name), Cgroup: filepath.Join(labCgroup(cgroupRoot, o.Name), name)},
 			Addresses: []netip.Prefix{wireIPv4(o.subnetOf(i), i)},
 			PodCIDRs:  []netip.Prefix{podCIDRIPv4(i)},
 			StateDir:  state,
 			BPFFS:     filepath.Join(state, "bpf"),
-			Cgroup:    filepath.Join(labCgroup(cgroupRoot, o.Name), name),
 		}
 		if o.IPv6 {
 			n.Addresses = append(n.Addresses, wireIPv6(o.subnetOf(i), i))

@@ -64,7 +64,7 @@ func (l *Lab) make(ctx context.Context) error {
 		return err
 	}
 	for _, n := range l.nodes {
-		if err := n.Place().address(Uplink, n.Addresses); err != nil {
+		if err := n.address(Uplink, n.Addresses); err != nil {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
 		if l.Subnets > 1 {
@@ -90,7 +90,7 @@ func (l *Lab) makeNode(n *Node) error {
 	if err := mountBPF(n.BPFFS); err != nil {
 		return err
 	}
-	return makeNetns(n.Netns, l.Options, l.CongestionControl)
+	return makeNetns(n.Path, l.Options, l.CongestionControl)
 }
 
 // Requirements returns the mount of cgroup v2, or one sentence on what this machine lacks for a lab. What the

@@ -18,14 +18,14 @@ import (
 // Uplink is the name of a node's device on the wire.
 const Uplink = "eth0"
 
-// makeWire joins the nodes: two by one veth pair, so that nothing lies between them, else (or with a place outside)
+// makeWire joins the nodes: two by one veth pair, so that nothing lies between them, else (or with clients outside)
 // each by a pair to a bridge in a namespace of its own, which with several subnets is the router between them too.
 func (l *Lab) makeWire() error {
 	if l.Subnets > 1 {
 		return l.makeRouter()
 	}
 	if len(l.nodes) == 2 && !l.Outside {
-		return makePair(l.nodes[0].Netns, Uplink, l.nodes[1].Netns, Uplink, l.MTU)
+		return makePair(l.nodes[0].Path, Uplink, l.nodes[1].Path, Uplink, l.MTU)
 	}
 	switchNetns := nodeNetns(l.Name, wireName)
 	if err := makeNetns(switchNetns, Options{IPv6: l.Outside && l.IPv6}, l.CongestionControl); err != nil {
@@ -43,7 +43,7 @@ func (l *Lab) makeWire() error {
 		}
 	}
 	for _, n := range l.nodes {
-		if err := makePair(n.Netns, Uplink, switchNetns, n.Name, l.MTU); err != nil {
+		if err := makePair(n.Path, Uplink, switchNetns, n.Name, l.MTU); err != nil {
 			return err
 		}
 		if err := plugIn(switchNetns, wireName, n.Name); err != nil {
@@ -60,7 +60,7 @@ func makePair(netnsA, nameA, netnsB, nameB string, mtu int) error {
 		return fmt.Errorf("open %s: %w", netnsB, err)
 	}
 	defer b.Close()
-	return inNetns(netnsA).Netlink(func(h *netlink.Handle) error {
+	return Netns{Path: netnsA}.Netlink(func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = nameA, mtu
 		err := h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: nameB, PeerNamespace: netlink.NsFd(b)})
@@ -75,7 +75,7 @@ func makePair(netnsA, nameA, netnsB, nameB string, mtu int) error {
 }
 
 func makeSwitch(path, name string, mtu int) error {
-	return inNetns(path).Netlink(func(h *netlink.Handle) error {
+	return Netns{Path: path}.Netlink(func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = name, mtu
 		bridge := &netlink.Bridge{LinkAttrs: attrs}
@@ -96,7 +96,7 @@ func makeSwitch(path, name string, mtu int) error {
 // quietSwitch keeps netfilter away from the frames of the switch, as it would be on a real one.
 func quietSwitch(path string) error {
 	for _, name := range []string{"iptables", "ip6tables", "arptables"} {
-		err := inNetns(path).WriteSysctl("net/bridge/bridge-nf-call-"+name, "0")
+		err := (Netns{Path: path}).WriteSysctl("net/bridge/bridge-nf-call-"+name, "0")
 		if err != nil && !errors.Is(err, os.ErrNotExist) { // no br_netfilter: nothing to keep away
 			return err
 		}
@@ -106,7 +106,7 @@ func quietSwitch(path string) error {
 
 // plugIn makes a device a port of a switch.
 func plugIn(path, to, name string) error {
-	return inNetns(path).Netlink(func(h *netlink.Handle) error {
+	return Netns{Path: path}.Netlink(func(h *netlink.Handle) error {
 		bridge, err := h.LinkByName(to)
 		if err != nil {
 			return fmt.Errorf("find switch: %w", err)
@@ -150,7 +150,7 @@ func (l *Lab) waitForNeighbours(ctx context.Context) error {
 // waitCarrier waits until the kernel's linkwatch has noticed that the device is up: what is sent before is
 // lost, and the neighbour is asked again only after a second.
 func (n *Node) waitCarrier(ctx context.Context) error {
-	return n.Place().Netlink(func(h *netlink.Handle) error {
+	return n.Netlink(func(h *netlink.Handle) error {
 		for {
 			link, err := h.LinkByName(Uplink)
 			if err != nil {
@@ -171,7 +171,7 @@ func (n *Node) reach(ctx context.Context, to netip.Addr) error {
 	const discardPort = 9
 	target := netip.AddrPortFrom(to, discardPort).String()
 	for {
-		err := n.Place().Do(func() error {
+		err := n.Do(func() error {
 			d := net.Dialer{Timeout: time.Second}
 			conn, err := d.DialContext(ctx, "tcp", target)
 			if err != nil {

@@ -58,10 +58,10 @@ type control struct {
 	open map[net.Conn]bool
 }
 
-func listenControl(place testbed.Place, s Serve, servers *workload.Servers) (c *control, err error) {
+func listenControl(netns testbed.Netns, s Serve, servers *workload.Servers) (c *control, err error) {
 	c = &control{token: s.Token, cpu: s.CPU, servers: servers, open: map[net.Conn]bool{}}
 	at := netip.AddrPortFrom(s.Address, uint16(s.Control))
-	err = place.Do(func() error {
+	err = netns.Do(func() error {
 		if c.listener, err = net.Listen("tcp", at.String()); err != nil {
 			return err
 		}
@@ -175,11 +175,11 @@ type far struct {
 	err     error
 }
 
-func dialControl(ctx context.Context, place testbed.Place, end End) (f *far, err error) {
+func dialControl(ctx context.Context, netns testbed.Netns, end End) (f *far, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	f = &far{end: end}
-	err = place.Do(func() error {
+	err = netns.Do(func() error {
 		// One address and no fallback: nothing of this may run on another thread, which may be in another namespace.
 		f.conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", netip.AddrPortFrom(end.Address, uint16(end.Control)).String())
 		return err

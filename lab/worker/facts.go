@@ -19,10 +19,10 @@ import (
 // proxyMode is where kube-proxy says its mode, on its node only.
 const proxyMode = "http://127.0.0.1:10249/proxyMode"
 
-func facts(ctx context.Context, place testbed.Place, ask Ask) *Facts {
+func facts(ctx context.Context, netns testbed.Netns, ask Ask) *Facts {
 	f := &Facts{Version: Version, Environment: machine.Describe(ctx)}
 	for _, name := range machine.Sysctls {
-		if v, err := place.ReadSysctl(name); err == nil {
+		if v, err := netns.ReadSysctl(name); err == nil {
 			f.Environment.Sysctls[strings.ReplaceAll(name, "/", ".")] = v
 		}
 	}
@@ -30,7 +30,7 @@ func facts(ctx context.Context, place testbed.Place, ask Ask) *Facts {
 	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		f.Boot = strings.TrimSpace(string(id))
 	}
-	f.Devices = devices(place)
+	f.Devices = devices(netns)
 	if ask.Proxy {
 		mode, err := askProxy(ctx, proxyMode)
 		if err != nil {
@@ -42,9 +42,9 @@ func facts(ctx context.Context, place testbed.Place, ask Ask) *Facts {
 }
 
 // devices reads the names from /proc, because /sys/class/net is that of the namespace it was mounted in.
-func devices(place testbed.Place) []string {
+func devices(netns testbed.Netns) []string {
 	var names []string
-	_ = place.Do(func() error {
+	_ = netns.Do(func() error {
 		fs, err := procfs.NewFS("/proc/thread-self")
 		if err != nil {
 			return err

@@ -54,8 +54,8 @@ func (c *control) answerProbes() {
 }
 
 // probe tests the path to a server: whether data arrives, and in packets of which length.
-func probe(ctx context.Context, place testbed.Place, end End) (*Path, error) {
-	f, err := dialControl(ctx, place, end)
+func probe(ctx context.Context, netns testbed.Netns, end End) (*Path, error) {
+	f, err := dialControl(ctx, netns, end)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func probe(ctx context.Context, place testbed.Place, end End) (*Path, error) {
 	if p.Segment, overhead, p.Congestion, err = connection(f.conn.(*net.TCPConn)); err != nil {
 		return nil, err
 	}
-	if p.MTU, err = pathMTU(ctx, place, end, min(ipHeader(end)+overhead+p.Segment, largestMTU)); err != nil {
+	if p.MTU, err = pathMTU(ctx, netns, end, min(ipHeader(end)+overhead+p.Segment, largestMTU)); err != nil {
 		return nil, err
 	}
 	if err := f.transfer(); err != nil {
@@ -108,9 +108,9 @@ func ipHeader(end End) int {
 }
 
 // pathMTU returns the length, most at most, of the largest packet that arrives.
-func pathMTU(ctx context.Context, place testbed.Place, end End, most int) (int, error) {
+func pathMTU(ctx context.Context, netns testbed.Netns, end End, most int) (int, error) {
 	var conn *net.UDPConn
-	err := place.Do(func() (err error) {
+	err := netns.Do(func() (err error) {
 		conn, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(end.Address, uint16(end.Control))))
 		return err
 	})

@@ -15,18 +15,18 @@ import (
 
 // worker is one end of measurements.
 type worker struct {
-	place   testbed.Place
+	netns   testbed.Netns
 	end     End // where it serves
 	servers *workload.Servers
 	control *control
 }
 
-// Loop answers requests until the input or the context ends, and then ends every server. The place is where servers
+// Loop answers requests until the input or the context ends, and then ends every server. netns is where servers
 // and clients run.
-func Loop(ctx context.Context, place testbed.Place, in io.Reader, out io.Writer) (err error) {
+func Loop(ctx context.Context, netns testbed.Netns, in io.Reader, out io.Writer) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &worker{place: place}
+	w := &worker{netns: netns}
 	defer func() { err = errors.Join(err, w.close()) }()
 	requests := make(chan Request)
 	unread := make(chan error, 1)
@@ -86,13 +86,13 @@ func (w *worker) answer(ctx context.Context, r Request) (reply Reply) {
 	case r.Run != nil:
 		reply.Run, err = w.run(ctx, *r.Run)
 	case r.Probe != nil:
-		reply.Probe, err = probe(ctx, w.place, *r.Probe)
+		reply.Probe, err = probe(ctx, w.netns, *r.Probe)
 	case r.CPU:
 		var all procstat.Ticks
 		all, _, err = readCPU(nil)
 		reply.CPU = &all
 	case r.Facts != nil:
-		reply.Facts = facts(ctx, w.place, *r.Facts)
+		reply.Facts = facts(ctx, w.netns, *r.Facts)
 	default:
 		err = errors.New("empty request")
 	}
@@ -112,8 +112,8 @@ func named(name string) (workload.Workload, error) {
 
 func (w *worker) serve(ctx context.Context, s Serve) error {
 	if w.servers == nil {
-		servers := workload.NewServers(pinned(w.place, s.CPU), s.Target)
-		control, err := listenControl(w.place, s, servers)
+		servers := workload.NewServers(pinned(w.netns, s.CPU), s.Target)
+		control, err := listenControl(w.netns, s, servers)
 		if err != nil {
 			return err
 		}
@@ -140,14 +140,14 @@ func (w *worker) run(ctx context.Context, r Run) (*Sample, error) {
 	if m := l.Missing(); m != "" {
 		return nil, errors.New(m)
 	}
-	far, err := dialControl(ctx, w.place, r.End)
+	far, err := dialControl(ctx, w.netns, r.End)
 	if err != nil {
 		return nil, err
 	}
 	defer far.Close()
 	near := window{cpu: r.CPU}
 	out, err := l.Run(ctx, workload.Request{
-		Client: pinned(w.place, r.CPU), Server: far, Procs: r.Procs, Length: r.Length, Turn: r.Turn,
+		Client: pinned(w.netns, r.CPU), Server: far, Procs: r.Procs, Length: r.Length, Turn: r.Turn,
 		Window: func(end bool) {
 			near.mark(end)
 			far.mark()
@@ -197,10 +197,10 @@ func readCPU(cpu *int) (procstat.Ticks, time.Time, error) {
 	return procstat.Delta(nil, cpus), now, err
 }
 
-// pinned is the place on one CPU, where one is given.
-func pinned(place testbed.Place, cpu *int) testbed.Place {
+// pinned is the namespace on one CPU, where one is given.
+func pinned(netns testbed.Netns, cpu *int) testbed.Netns {
 	if cpu == nil {
-		return place
+		return netns
 	}
-	return place.On(*cpu)
+	return netns.On(*cpu)
 }

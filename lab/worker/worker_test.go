@@ -20,13 +20,13 @@ import (
 )
 
 // start runs a worker in this process and gives a connection to it.
-func start(t *testing.T, place testbed.Place) *Conn {
+func start(t *testing.T, netns testbed.Netns) *Conn {
 	t.Helper()
 	requests, in := io.Pipe()
 	out, replies := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := Loop(context.Background(), place, requests, replies)
+		err := Loop(context.Background(), netns, requests, replies)
 		replies.Close()
 		ended <- err
 	}()
@@ -40,7 +40,7 @@ func start(t *testing.T, place testbed.Place) *Conn {
 }
 
 // pair makes two namespaces joined by a veth pair whose ends have these MTUs.
-func pair(t *testing.T, clientMTU, serverMTU int) (client, server testbed.Place) {
+func pair(t *testing.T, clientMTU, serverMTU int) (client, server testbed.Netns) {
 	t.Helper()
 	testenv.Root(t)
 	var spaces [2]ns.NetNS
@@ -75,8 +75,8 @@ func pair(t *testing.T, clientMTU, serverMTU int) (client, server testbed.Place)
 	if err != nil {
 		t.Fatal(err)
 	}
-	place := func(space ns.NetNS) testbed.Place { return testbed.Place{Netns: space.Path(), CPU: testbed.AnyCPU} }
-	return place(spaces[0]), place(spaces[1])
+	netns := func(space ns.NetNS) testbed.Netns { return testbed.Netns{Path: space.Path()} }
+	return netns(spaces[0]), netns(spaces[1])
 }
 
 // serverEnd is where the tests' server is.
@@ -229,7 +229,7 @@ func TestStrangersGetNothing(t *testing.T) {
 }
 
 func TestErrorsAreReplies(t *testing.T) {
-	c := start(t, testbed.Place{CPU: testbed.AnyCPU})
+	c := start(t, testbed.Netns{})
 	for name, r := range map[string]Request{
 		"empty request": {}, `no workload "x"`: {Run: &Run{Workload: "x"}},
 		"reach the server's worker": {Run: &Run{Workload: "tcp_rr", Procs: 1, End: End{Target: workload.Target{Address: netip.MustParseAddr("127.0.0.1")}, Control: 1}}},

@@ -56,7 +56,7 @@ func TestNetperfDataPorts(t *testing.T) {
 }
 
 // pair makes two namespaces joined by a veth pair, and servers in the second.
-func pair(t *testing.T) (testbed.Place, *Servers) {
+func pair(t *testing.T) (testbed.Netns, *Servers) {
 	t.Helper()
 	testenv.Root(t)
 	for _, w := range All() {
@@ -95,13 +95,13 @@ func pair(t *testing.T) (testbed.Place, *Servers) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	servers := NewServers(testbed.Place{Netns: spaces[1].Path(), CPU: testbed.AnyCPU}, Target{netip.MustParseAddr("10.77.0.2"), UsualPorts})
+	servers := NewServers(testbed.Netns{Path: spaces[1].Path()}, Target{netip.MustParseAddr("10.77.0.2"), UsualPorts})
 	t.Cleanup(func() {
 		if err := servers.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return testbed.Place{Netns: spaces[0].Path(), CPU: testbed.AnyCPU}, servers
+	return testbed.Netns{Path: spaces[0].Path()}, servers
 }
 
 // Every workload gives its headline metric over a veth pair.
@@ -201,7 +201,7 @@ func TestGroupStartsTogether(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		commands = append(commands, []string{"touch", filepath.Join(dir, name)})
 	}
-	g, err := newGroup(testbed.Place{CPU: testbed.AnyCPU}, commands)
+	g, err := newGroup(testbed.Netns{}, commands)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 // Servers are the server processes in one pod. Close ends them. Methods may be called from several goroutines.
 type Servers struct {
 	target Target
-	place  testbed.Place
+	netns  testbed.Netns
 
 	mu      sync.Mutex
 	running map[string]*server
@@ -31,9 +31,9 @@ type server struct {
 	ended  chan struct{}
 }
 
-// NewServers starts nothing yet. The place should name a CPU: servers stay on it.
-func NewServers(place testbed.Place, target Target) *Servers {
-	return &Servers{target: target, place: place, running: map[string]*server{}}
+// NewServers starts nothing yet. netns should have a CPU: servers stay on it.
+func NewServers(netns testbed.Netns, target Target) *Servers {
+	return &Servers{target: target, netns: netns, running: map[string]*server{}}
 }
 
 // Target is where the servers listen, or will.
@@ -61,7 +61,7 @@ func (s *Servers) start(ctx context.Context, name string, listening func() bool,
 	srv.cmd.WaitDelay = time.Second
 	// Servers fork for each client; the group is what Close ends.
 	srv.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := s.place.Start(srv.cmd); err != nil {
+	if err := s.netns.Start(srv.cmd); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {
@@ -101,7 +101,7 @@ func (s *Servers) pid(name string) int {
 func (s *Servers) listens(port int) func() bool {
 	return func() bool {
 		found := false
-		_ = s.place.Do(func() error {
+		_ = s.netns.Do(func() error {
 			// thread-self, because /proc/net is that of the main thread's namespace
 			for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
 				data, err := os.ReadFile(table)

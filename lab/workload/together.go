@@ -31,7 +31,7 @@ type group struct {
 const waitAndBecome = `read -r _; exec "$@" </dev/null`
 
 // newGroup starts the commands blocked. The caller must call wait.
-func newGroup(place testbed.Place, commands [][]string) (g *group, err error) {
+func newGroup(netns testbed.Netns, commands [][]string) (g *group, err error) {
 	g = &group{commands: commands}
 	defer func() {
 		if err != nil {
@@ -49,7 +49,7 @@ func newGroup(place testbed.Place, commands [][]string) (g *group, err error) {
 		if err != nil {
 			return g, fmt.Errorf("run %s: %w", command[0], err)
 		}
-		if err := place.Start(cmd); err != nil {
+		if err := netns.Start(cmd); err != nil {
 			gate.Close()
 			return g, fmt.Errorf("run %s: %w", command[0], err)
 		}

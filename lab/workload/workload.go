@@ -70,7 +70,7 @@ func throughput(tool, name, title, work, description string) result.Workload {
 // Request describes one sample.
 type Request struct {
 	// Client is where the client processes run.
-	Client testbed.Place
+	Client testbed.Netns
 	Server Server
 	Procs  int
 	Length time.Duration

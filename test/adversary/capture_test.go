@@ -26,11 +26,11 @@ type capture struct {
 const maxFrame = 1 << 17
 
 // startCapture starts to record. The test's cleanup stops it.
-func startCapture(t *testing.T, name string, place testbed.Place, device string) *capture {
+func startCapture(t *testing.T, name string, netns testbed.Netns, device string) *capture {
 	t.Helper()
 	c := &capture{name: name}
 	c.arrived.L = &c.mu
-	err := place.Do(func() error {
+	err := netns.Do(func() error {
 		link, err := net.InterfaceByName(device)
 		if err != nil {
 			return err

@@ -18,13 +18,13 @@ func (l *lab) addServiceRules() (undo func()) {
 		testenv.Missing(l.t, "nft, to translate Services")
 	}
 	for _, n := range l.nodes {
-		if out, err := n.Place().Output(l.t.Context(), "nft", l.rules(n)); err != nil {
+		if out, err := n.Output(l.t.Context(), "nft", l.rules(n)); err != nil {
 			l.t.Fatalf("%v\n%s", err, out)
 		}
 	}
 	return func() {
 		for _, n := range l.nodes {
-			if _, err := n.Place().Output(l.t.Context(), "nft", "delete table inet services"); err != nil {
+			if _, err := n.Output(l.t.Context(), "nft", "delete table inet services"); err != nil {
 				l.t.Error(err)
 			}
 		}

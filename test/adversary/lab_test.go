@@ -56,7 +56,6 @@ type pod struct {
 	// app is its label.
 	app  string
 	node *node
-	testbed.Place
 	// mac is the pod's, host that of the host end of its device.
 	mac, host net.HardwareAddr
 	capture   *capture
@@ -131,7 +130,7 @@ func newLab(t *testing.T, flags ...string) *lab {
 	l.addPods()
 	l.write("policies.yaml", []byte(policies))
 	l.writeServices()
-	l.wire = startCapture(t, "wire", l.nodes[1].Place(), testbed.Uplink)
+	l.wire = startCapture(t, "wire", l.nodes[1].Netns, testbed.Uplink)
 	return l
 }
 
@@ -223,7 +222,7 @@ func (l *lab) addPod(n *node, name, app string) *pod {
 	if _, err := l.network(n).Add(l.t.Context(), made, netlab.RuntimeConf(made)); err != nil {
 		l.t.Fatalf("ADD of %s: %v", name, err)
 	}
-	p := &pod{Pod: made, app: app, node: n, Place: l.lab.Place(made)}
+	p := &pod{Pod: made, app: app, node: n}
 	if err := p.Do(func() error {
 		link, err := net.InterfaceByName(netlab.PodInterface)
 		if err == nil {
@@ -245,9 +244,9 @@ func (l *lab) addPod(n *node, name, app string) *pod {
 	if err != nil || p.host == nil {
 		l.t.Fatalf("the agent reports no MAC address of %s (%v)", name, err)
 	}
-	p.capture = startCapture(l.t, name, p.Place, netlab.PodInterface)
+	p.capture = startCapture(l.t, name, p.Netns, netlab.PodInterface)
 	l.captures = append(l.captures, p.capture)
-	p.senders = openSenders(l.t, p.Place, netlab.PodInterface)
+	p.senders = openSenders(l.t, p.Netns, netlab.PodInterface)
 	l.pods[name] = p
 	return p
 }
@@ -322,7 +321,7 @@ func secondAddress(n *node, family int) netip.Addr {
 func (l *lab) addSecondAddresses() {
 	l.t.Helper()
 	for _, n := range l.nodes {
-		err := n.Place().Netlink(func(h *netlink.Handle) error {
+		err := n.Netlink(func(h *netlink.Handle) error {
 			uplink, err := h.LinkByName(testbed.Uplink)
 			for family := range podPrefixLengths {
 				at := secondAddress(n, family)

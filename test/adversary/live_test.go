@@ -25,13 +25,13 @@ func (c liveConn) close() {
 }
 
 // connect opens a TCP connection between pods, at a port that the kernel chooses.
-func connect(from, to testbed.Place, address netip.Addr) (liveConn, error) {
+func connect(from, to testbed.Netns, address netip.Addr) (liveConn, error) {
 	return connectVia(from, to, netip.AddrPortFrom(address, 0), netip.AddrPort{})
 }
 
 // connectVia opens a TCP connection to a server via a frontend, unless that is zero. This process is outside the
 // cgroups with socket programs: packets carry the frontend's address.
-func connectVia(from, to testbed.Place, at, by netip.AddrPort) (c liveConn, err error) {
+func connectVia(from, to testbed.Netns, at, by netip.AddrPort) (c liveConn, err error) {
 	var l net.Listener
 	if err := to.Do(func() (err error) {
 		l, err = net.Listen("tcp", at.String())

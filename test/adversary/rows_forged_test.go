@@ -179,11 +179,11 @@ func linkLocal(mac net.HardwareAddr) netip.Addr {
 // checkNeighbours returns an error if a node maps another host's address to the attacker's MAC address.
 func checkNeighbours(s *attempt) error {
 	for _, n := range s.nodes {
-		out, err := n.Place().Output(s.t.Context(), "ip", "neighbour", "show")
+		out, err := n.Output(s.t.Context(), "ip", "neighbour", "show")
 		if err != nil {
 			return err
 		}
-		out6, err := n.Place().Output(s.t.Context(), "ip", "-6", "neighbour", "show")
+		out6, err := n.Output(s.t.Context(), "ip", "-6", "neighbour", "show")
 		if err != nil {
 			return err
 		}
@@ -207,7 +207,7 @@ func onDevice(line string, host net.HardwareAddr, n *node) bool {
 	_, after, _ := strings.Cut(line, " dev ")
 	device, _, _ := strings.Cut(after, " ")
 	found := false
-	err := n.Place().Do(func() error {
+	err := n.Do(func() error {
 		link, err := net.InterfaceByName(device)
 		found = err == nil && link.HardwareAddr.String() == host.String()
 		return err
@@ -218,8 +218,8 @@ func onDevice(line string, host net.HardwareAddr, n *node) bool {
 // checkRouters returns an error if a node accepted a router, an address or a route from an advertisement.
 func checkRouters(s *attempt) error {
 	for _, n := range s.nodes {
-		routes, err := n.Place().Output(s.t.Context(), "ip", "-6", "route", "show", "table", "all")
-		addresses, err2 := n.Place().Output(s.t.Context(), "ip", "-6", "address", "show")
+		routes, err := n.Output(s.t.Context(), "ip", "-6", "route", "show", "table", "all")
+		addresses, err2 := n.Output(s.t.Context(), "ip", "-6", "address", "show")
 		if err := errors.Join(err, err2); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ func hairpins(kind kind, reasons []string) (rows []attack) {
 		}},
 		{"itself via its node's NodePort", func(s *attempt) error { return s.hairpin(s.nodePort(s.victim.node)) }},
 		{"its node", func(s *attempt) (err error) {
-			s.live, err = connectVia(s.victim.node.Place(), s.victim.Place, s.serverPort(), netip.AddrPort{})
+			s.live, err = connectVia(s.victim.node.Netns, s.victim.Netns, s.serverPort(), netip.AddrPort{})
 			return err
 		}},
 	} {
@@ -52,7 +52,7 @@ func (s *attempt) fromTranslatedService(source netip.Addr) bool {
 
 // hairpin connects the victim to itself through a Service.
 func (s *attempt) hairpin(by netip.AddrPort) (err error) {
-	s.live, err = connectVia(s.victim.Place, s.victim.Place, s.serverPort(), by)
+	s.live, err = connectVia(s.victim.Netns, s.victim.Netns, s.serverPort(), by)
 	return err
 }
 

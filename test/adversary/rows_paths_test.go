@@ -31,7 +31,7 @@ var paths = []attack{
 // checkPaths returns an error if a node has a path exception.
 func checkPaths(s *attempt) error {
 	for _, to := range []netip.Addr{s.nodes[1].Addresses[s.family].Addr(), s.to(), s.lab.lab.ClientAddresses()[s.family].Addr()} {
-		out, err := s.nodes[0].Place().Output(s.t.Context(), "ip", "route", "get", to.String())
+		out, err := s.nodes[0].Output(s.t.Context(), "ip", "route", "get", to.String())
 		if err != nil {
 			return err
 		}

@@ -55,12 +55,12 @@ var segments = []attack{
 
 // connectThird connects the third pod to the victim.
 func connectThird(s *attempt) (err error) {
-	s.live, err = connect(s.third.Place, s.victim.Place, s.to())
+	s.live, err = connect(s.third.Netns, s.victim.Netns, s.to())
 	return err
 }
 
 // connectVictim connects the victim to the attacker, which policies always allow: only replies go to the victim.
 func connectVictim(s *attempt) (err error) {
-	s.live, err = connect(s.victim.Place, s.attacker.Place, s.from())
+	s.live, err = connect(s.victim.Netns, s.attacker.Netns, s.from())
 	return err
 }

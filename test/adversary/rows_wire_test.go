@@ -20,11 +20,11 @@ func (l *lab) externalSender(index int) *pod {
 		return p
 	}
 	n := l.nodes[index-1]
-	p := &pod{Pod: &testbed.Pod{Name: external}, app: external, node: n, Place: l.lab.Client(), mac: net.HardwareAddr{2, 0, 0, 0, 0x66, 0x66}, capture: &capture{}}
+	p := &pod{Pod: &testbed.Pod{Name: external, Netns: l.lab.Client()}, app: external, node: n, mac: net.HardwareAddr{2, 0, 0, 0, 0x66, 0x66}, capture: &capture{}}
 	for _, a := range l.lab.ClientAddresses() {
 		p.Addresses = append(p.Addresses, a.Addr())
 	}
-	if err := n.Place().Do(func() error {
+	if err := n.Do(func() error {
 		link, err := net.InterfaceByName(testbed.Uplink)
 		if err == nil {
 			p.host = link.HardwareAddr
@@ -33,7 +33,7 @@ func (l *lab) externalSender(index int) *pod {
 	}); err != nil {
 		l.t.Fatal(err)
 	}
-	p.senders = openSenders(l.t, p.Place, l.lab.SwitchPort(n.Node))
+	p.senders = openSenders(l.t, p.Netns, l.lab.SwitchPort(n.Node))
 	l.externalSenders[index] = p
 	return p
 }
@@ -99,7 +99,7 @@ var localSource = attack{name: "source of a pod of the victim's node", kind: for
 // localErrors are errors about a connection between two pods of the victim's node, which no router has seen.
 var localErrors = attack{name: "ICMP errors about a connection within the victim's node", kind: denied, prepare: func(s *attempt) (err error) {
 	victimNodePod := s.pod(unselected, s.victim.node.Index)
-	s.live, err = connect(s.victim.Place, victimNodePod.Place, victimNodePod.Addresses[s.family])
+	s.live, err = connect(s.victim.Netns, victimNodePod.Netns, victimNodePod.Addresses[s.family])
 	return err
 }, frames: func(s *attempt) [][]byte {
 	return s.errorsAbout(s.live.client, s.live.server)

@@ -181,7 +181,7 @@ func (a attack) mustNotSee(s *attempt, c *capture) func([]byte) bool {
 }
 
 // send runs fn on one CPU, which keeps the order of its frames up to the receiver.
-func send(fn func() error) error { return testbed.Place{}.Do(fn) }
+func send(fn func() error) error { return testbed.Netns{}.On(0).Do(fn) }
 
 // mark sends an allowed datagram by every sender and waits until the victim has all of them. Frames sent before have
 // arrived by then, or never will.

@@ -42,7 +42,7 @@ func (l *lab) exchanges(t *testing.T, from *pod, victims string) (all []exchange
 		for family := range podPrefixLengths {
 			e := exchange{l.attempt(from, l.pod(victims, index+1), family)}
 			eventually(t, func() (err error) { // the victim's node must receive the pod's object first
-				e.live, err = connect(from.Place, e.victim.Place, e.to())
+				e.live, err = connect(from.Netns, e.victim.Netns, e.to())
 				return err
 			})
 			t.Cleanup(e.live.close)

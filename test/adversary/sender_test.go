@@ -25,10 +25,10 @@ func (s packetSocket) send(frame []byte) error {
 }
 
 // openPacket opens an AF_PACKET socket with one option set. The test's cleanup closes it.
-func openPacket(t *testing.T, place testbed.Place, device string, option int) packetSocket {
+func openPacket(t *testing.T, netns testbed.Netns, device string, option int) packetSocket {
 	t.Helper()
 	var s packetSocket
-	err := place.Do(func() (err error) {
+	err := netns.Do(func() (err error) {
 		link, err := net.InterfaceByName(device)
 		if err != nil {
 			return err
@@ -57,14 +57,14 @@ type senders struct {
 	offload sender
 }
 
-func openSenders(t *testing.T, place testbed.Place, device string) senders {
+func openSenders(t *testing.T, netns testbed.Netns, device string) senders {
 	t.Helper()
 	s := senders{named: map[string]sender{
-		"AF_PACKET":    openPacket(t, place, device, 0),
-		"QDISC_BYPASS": openPacket(t, place, device, unix.PACKET_QDISC_BYPASS),
-		"AF_XDP":       openXDP(t, place, device),
+		"AF_PACKET":    openPacket(t, netns, device, 0),
+		"QDISC_BYPASS": openPacket(t, netns, device, unix.PACKET_QDISC_BYPASS),
+		"AF_XDP":       openXDP(t, netns, device),
 	}, order: []string{"AF_PACKET", "QDISC_BYPASS", "AF_XDP"}}
-	s.offload = openPacket(t, place, device, unix.PACKET_VNET_HDR)
+	s.offload = openPacket(t, netns, device, unix.PACKET_VNET_HDR)
 	return s
 }
 

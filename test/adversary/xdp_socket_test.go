@@ -35,10 +35,10 @@ const (
 )
 
 // openXDP binds to queue 0 of a device. The test's cleanup closes it.
-func openXDP(t *testing.T, place testbed.Place, device string) *xdpSocket {
+func openXDP(t *testing.T, netns testbed.Netns, device string) *xdpSocket {
 	t.Helper()
 	s := &xdpSocket{}
-	if err := place.Do(func() error { return s.open(device) }); err != nil {
+	if err := netns.Do(func() error { return s.open(device) }); err != nil {
 		t.Fatalf("AF_XDP at %s: %v", device, err)
 	}
 	t.Cleanup(func() { _ = unix.Close(s.fd) }) // the kernel unmaps with the process

@@ -27,7 +27,7 @@ func TestLongAbsence(t *testing.T) {
 	traffic.waitProgress()
 	traffic.finish()
 
-	changeLink(t, c.nodes[1].Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
+	changeLink(t, c.nodes[1].Netns, testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
 		return h.LinkSetHardwareAddr(l, net.HardwareAddr{0x02, 0, 0, 0, 0x77, 0x43})
 	})
 	eventually(t, func() error { return c.reach(p.a, p.far) })

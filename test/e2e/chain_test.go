@@ -47,7 +47,7 @@ func TestTuningChained(t *testing.T) {
 	if _, err := network.add(t.Context(), pod, runtimeConf(pod)); err != nil {
 		t.Fatal(err)
 	}
-	if value, err := c.lab.Place(pod).ReadSysctl("net/core/somaxconn"); err != nil || value != "321" {
+	if value, err := pod.ReadSysctl("net/core/somaxconn"); err != nil || value != "321" {
 		t.Errorf("the setting is %q in the pod: %v", value, err)
 	}
 	if err := c.reach(pod, c.addPod(c.nodes[1], "peer")); err != nil {
@@ -94,23 +94,23 @@ func TestPortmapChained(t *testing.T) {
 			}
 			near, far := c.addPod(n, "near"), c.addPod(c.nodes[1], "far")
 			c.wantPaths(n, paths)
-			places := map[string]testbed.Place{
-				"the external network": external.Place(), "own node": n.Place(), "the pod itself": c.lab.Place(pod), "other node": c.nodes[1].Place(),
-				"pod of the node": c.lab.Place(near), "pod of another node": c.lab.Place(far),
+			spaces := map[string]testbed.Netns{
+				"the external network": external.Netns, "own node": n.Netns, "the pod itself": pod.Netns, "other node": c.nodes[1].Netns,
+				"pod of the node": near.Netns, "pod of another node": far.Netns,
 			}
 			check := func(when string) {
 				t.Helper()
 				for _, address := range n.Addresses {
 					mapped := netip.AddrPortFrom(address.Addr(), 8080)
-					for name, place := range places {
-						if err := askEcho(place, mapped); err != nil {
+					for name, netns := range spaces {
+						if err := askEcho(netns, mapped); err != nil {
 							t.Errorf("%s, from %s to %s: %v", when, name, mapped, err)
 						}
 					}
 				}
 			}
 			for _, address := range pod.Addresses {
-				serveEcho(t, c.lab.Place(pod), netip.AddrPortFrom(address, 80))
+				serveEcho(t, pod.Netns, netip.AddrPortFrom(address, 80))
 			}
 			check("with the first agent")
 			for _, peer := range []*testbed.Pod{near, far} { // they see the pod's own address
@@ -125,7 +125,7 @@ func TestPortmapChained(t *testing.T) {
 				t.Error(err)
 			}
 			for _, address := range n.Addresses {
-				if err := askEcho(external.Place(), netip.AddrPortFrom(address.Addr(), 8080)); err == nil {
+				if err := askEcho(external.Netns, netip.AddrPortFrom(address.Addr(), 8080)); err == nil {
 					t.Errorf("the port of %s accepts a connection after DEL", address)
 				}
 			}
@@ -150,9 +150,9 @@ func (c *cluster) wantPaths(n *node, want map[string]string) {
 }
 
 // serveEcho runs a TCP echo server until the test ends.
-func serveEcho(t *testing.T, place testbed.Place, at netip.AddrPort) {
+func serveEcho(t *testing.T, netns testbed.Netns, at netip.AddrPort) {
 	t.Helper()
-	err := place.Do(func() error {
+	err := netns.Do(func() error {
 		l, err := net.Listen("tcp", at.String())
 		if err != nil {
 			return err
@@ -178,8 +178,8 @@ func serveEcho(t *testing.T, place testbed.Place, at netip.AddrPort) {
 }
 
 // askEcho sends one request to an echo server over a new TCP connection.
-func askEcho(place testbed.Place, at netip.AddrPort) error {
-	return place.Do(func() error {
+func askEcho(netns testbed.Netns, at netip.AddrPort) error {
+	return netns.Do(func() error {
 		conn, err := net.DialTimeout("tcp", at.String(), connectTime)
 		if err != nil {
 			return err
@@ -233,7 +233,7 @@ func TestBandwidthChained(t *testing.T) {
 			for _, peer := range []*testbed.Pod{asPod(n, pod), near, far} {
 				for _, ends := range [][2]*testbed.Pod{{pod, peer}, {peer, pod}} {
 					begin := time.Now()
-					if _, err := transfer(c.lab.Place(ends[0]), c.lab.Place(ends[1]), ends[1].Addresses[0]); err != nil {
+					if _, err := transfer(ends[0].Netns, ends[1].Netns, ends[1].Addresses[0]); err != nil {
 						t.Error(err)
 					}
 					// 512 KiB take half a second at this rate, and the burst is an eighth of a second.

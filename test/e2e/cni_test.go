@@ -71,7 +71,7 @@ func TestCheckFindsDamage(t *testing.T) {
 	if err := network.CNI.CheckNetworkList(t.Context(), network.List, runtimeConf(pod)); err != nil {
 		t.Fatalf("CHECK of a good pod: %v", err)
 	}
-	flushAddresses(t, c.lab.Place(pod))
+	flushAddresses(t, pod.Netns)
 	if err := network.CNI.CheckNetworkList(t.Context(), network.List, runtimeConf(pod)); err == nil {
 		t.Error("CHECK of a pod without its address succeeds")
 	}

@@ -21,7 +21,7 @@ import (
 // command runs a command of the program beeline on the node and returns its output.
 func (c *cluster) command(n *node, args ...string) string {
 	c.t.Helper()
-	out, err := n.Place().Output(c.t.Context(), current(c.t).Command(), append(args, "--socket", n.socket())...)
+	out, err := n.Output(c.t.Context(), current(c.t).Command(), append(args, "--socket", n.socket())...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestCommandsAgree(t *testing.T) {
 	text = c.command(n, "endpoints")
 	for i, pod := range []*testbed.Pod{p.a, p.b} {
 		e := endpoints[i]
-		if e.Pod.Name != pod.Name || !slices.Equal(e.Addresses, pod.Addresses) || e.Netns != pod.Netns || e.State != agentapi.StateReady {
+		if e.Pod.Name != pod.Name || !slices.Equal(e.Addresses, pod.Addresses) || e.Netns != pod.Path || e.State != agentapi.StateReady {
 			t.Errorf("endpoint of %+v: %+v", pod, e)
 		}
 		if !containsAll(text, []string{"default/" + pod.Name, pod.Addresses[0].String(), pod.Addresses[1].String(), e.HostDevice}) {
@@ -189,7 +189,7 @@ func (w *external) servedMetrics() (names []string) {
 func (c *cluster) scrape(n *node, path string, want int) string {
 	c.t.Helper()
 	var conn net.Conn
-	err := n.Place().Do(func() (err error) {
+	err := n.Do(func() (err error) {
 		conn, err = net.Dial("tcp", "127.0.0.1:9965")
 		return err
 	})
@@ -234,7 +234,7 @@ func TestSecondAgentIsRejected(t *testing.T) {
 			cmd := c.agentCommand(n, current(t), change.flags...)
 			var output strings.Builder
 			cmd.Stderr = &output
-			if err := n.Place().Run(cmd); err == nil {
+			if err := n.Run(cmd); err == nil {
 				t.Error("the second agent ends with success")
 			}
 			if !containsAll(output.String(), change.words) || strings.Contains(output.String(), "agent starts") {

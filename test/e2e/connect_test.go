@@ -24,7 +24,7 @@ type connections struct {
 
 const connectionGap = 10 * time.Millisecond
 
-func startConnections(name string, from, to testbed.Place, address netip.Addr) (*connections, error) {
+func startConnections(name string, from, to testbed.Netns, address netip.Addr) (*connections, error) {
 	c := &connections{name: name, result: make(chan error, 1)}
 	err := to.Do(func() (err error) {
 		c.server, err = net.Listen("tcp", netip.AddrPortFrom(address, 0).String())

@@ -29,7 +29,7 @@ func (c *cluster) reach(from, to *testbed.Pod) error {
 		return fmt.Errorf("pod %s has no address", to.Name)
 	}
 	for i, address := range to.Addresses {
-		seen, err := transfer(c.lab.Place(from), c.lab.Place(to), address)
+		seen, err := transfer(from.Netns, to.Netns, address)
 		if err != nil {
 			return fmt.Errorf("%s to %s at %s: %w", from.Name, to.Name, address, err)
 		}
@@ -40,8 +40,8 @@ func (c *cluster) reach(from, to *testbed.Pod) error {
 	return nil
 }
 
-// transfer sends transferBytes from one place to another and returns the source address that the receiver sees.
-func transfer(from, to testbed.Place, address netip.Addr) (seen netip.Addr, err error) {
+// transfer sends transferBytes from one namespace to another and returns the source address that the receiver sees.
+func transfer(from, to testbed.Netns, address netip.Addr) (seen netip.Addr, err error) {
 	var l net.Listener
 	err = to.Do(func() (err error) {
 		l, err = net.Listen("tcp", netip.AddrPortFrom(address, 0).String())

@@ -14,7 +14,7 @@ import (
 func TestServiceAffinity(t *testing.T) {
 	b := newServiceLab(t)
 	near := b.addPod(b.here, "near")
-	other := machine{"near", b.lab.Place(near), near.Addresses}
+	other := machine{"near", near.Netns, near.Addresses}
 	serveName(t, b.far, backendPort)
 	serveName(t, other, backendPort)
 	const affinity = "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}\n"
@@ -27,7 +27,7 @@ func TestServiceAffinity(t *testing.T) {
 	keeps := func(when string) {
 		t.Helper()
 		for range 12 { // without affinity, all have one backend only once in 4096 runs
-			if got, err := fetch(t, b.pod.place, to); err != nil || got != b.far.name {
+			if got, err := fetch(t, b.pod.netns, to); err != nil || got != b.far.name {
 				t.Fatalf("%s: reply %q, error %v, want a reply of %s", when, got, err, b.far.name)
 			}
 		}

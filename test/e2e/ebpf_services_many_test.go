@@ -29,7 +29,7 @@ func TestServiceChangesByTheThousand(t *testing.T) {
 	}
 	to := netip.AddrPortFrom(web.Address, backendPort)
 	eventually(t, func() error {
-		_, err := fetch(t, client.place, to)
+		_, err := fetch(t, client.netns, to)
 		return err
 	})
 
@@ -51,7 +51,7 @@ func TestServiceChangesByTheThousand(t *testing.T) {
 	}()
 	request := func() string {
 		t.Helper()
-		got, err := fetch(t, client.place, to)
+		got, err := fetch(t, client.netns, to)
 		if err != nil {
 			t.Fatalf("while the Service changes: %v", err)
 		}

@@ -41,7 +41,7 @@ func serviceYAML(name string, addresses []netip.Addr, more string, backends ...m
 
 // fetch sends a request over TCP from a process in the pod's cgroup, where programs translate sockets. It returns the
 // reply.
-func fetch(t *testing.T, from testbed.Place, to netip.AddrPort) (string, error) {
+func fetch(t *testing.T, from testbed.Netns, to netip.AddrPort) (string, error) {
 	t.Helper()
 	script := fmt.Sprintf(`exec 3<>/dev/tcp/%s/%d && echo request >&3 && read -t 10 -u 3 reply && echo "$reply"`, to.Addr(), to.Port())
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
@@ -59,7 +59,7 @@ func serveName(t *testing.T, at machine, port uint16) {
 	t.Helper()
 	for _, a := range at.addresses {
 		var l net.Listener
-		err := at.place.Do(func() (err error) {
+		err := at.netns.Do(func() (err error) {
 			l, err = net.Listen("tcp", netip.AddrPortFrom(a, port).String())
 			return err
 		})
@@ -89,7 +89,7 @@ func serveName(t *testing.T, at machine, port uint16) {
 func (b *serviceLab) expectReply(from machine, to netip.AddrPort, want ...machine) {
 	b.t.Helper()
 	eventually(b.t, func() error {
-		got, err := fetch(b.t, from.place, to)
+		got, err := fetch(b.t, from.netns, to)
 		if err != nil {
 			return fmt.Errorf("%s to %s: %w", from.name, to, err)
 		}
@@ -131,7 +131,7 @@ func TestServiceAtSockets(t *testing.T) {
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, ""))
 	for _, a := range serviceOfFar {
 		eventually(t, func() error {
-			_, err := fetch(t, b.pod.place, netip.AddrPortFrom(a, servicePort))
+			_, err := fetch(t, b.pod.netns, netip.AddrPortFrom(a, servicePort))
 			switch {
 			case err == nil:
 				return errors.New("without endpoints: a reply, want a rejected connection")
@@ -160,7 +160,7 @@ func TestHostPortOfPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.wantPaths(b.here, map[string]string{"first": "", "pod": ""})
-	server := machine{"first", b.lab.Place(first), first.Addresses}
+	server := machine{"first", first.Netns, first.Addresses}
 	serveName(t, server, backendPort)
 	for _, address := range b.here.Addresses {
 		for _, client := range []machine{b.pod, b.node, b.far, b.outside} {
@@ -191,7 +191,7 @@ func TestHostPortOfForeignAddress(t *testing.T) {
 	if _, err := network.add(t.Context(), pod, conf); err != nil {
 		t.Fatal(err)
 	}
-	thief := machine{"thief", b.lab.Place(pod), pod.Addresses}
+	thief := machine{"thief", pod.Netns, pod.Addresses}
 	serveName(t, thief, backendPort)
 	serveName(t, b.far, backendPort)
 	b.waitStatus(b.here, func(s *agentapi.Status) error {
@@ -203,7 +203,7 @@ func TestHostPortOfForeignAddress(t *testing.T) {
 		return nil
 	})
 	for _, client := range []machine{b.pod, b.node} {
-		if got, err := fetch(t, client.place, foreign[0]); err == nil {
+		if got, err := fetch(t, client.netns, foreign[0]); err == nil {
 			t.Errorf("%s to the metadata service: reply of %s", client.name, got)
 		}
 		for _, at := range foreign[1:] {

@@ -21,12 +21,12 @@ var externalSequence atomic.Uint32
 
 // externalPing sends an echo request and returns its source address as the server sees it. The reply must come from
 // the destination address.
-func externalPing(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
+func externalPing(client, server testbed.Netns, to netip.Addr) (seen netip.Addr, err error) {
 	network, request, reply := "ip4:icmp", byte(echoRequestIPv4), byte(echoReplyIPv4)
 	if to.Is6() {
 		network, request, reply = "ip6:ipv6-icmp", echoRequestIPv6, echoReplyIPv6
 	}
-	open := func(in testbed.Place) (socket net.PacketConn, err error) {
+	open := func(in testbed.Netns) (socket net.PacketConn, err error) {
 		err = in.Do(func() (err error) {
 			socket, err = net.ListenPacket(network, "")
 			return err

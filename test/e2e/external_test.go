@@ -29,7 +29,7 @@ type external struct {
 // machine is a pod, a node, or the external machine.
 type machine struct {
 	name      string
-	place     testbed.Place
+	netns     testbed.Netns
 	addresses []netip.Addr // IPv4 first
 }
 
@@ -59,7 +59,7 @@ func newExternalOf(t *testing.T, of *programs, flags ...string) *external {
 		c.waitReady(n)
 	}
 	host := func(name string, n *node) machine {
-		end := machine{name: name, place: n.Place()}
+		end := machine{name: name, netns: n.Netns}
 		for _, a := range n.Addresses {
 			end.addresses = append(end.addresses, a.Addr())
 		}
@@ -67,7 +67,7 @@ func newExternalOf(t *testing.T, of *programs, flags ...string) *external {
 	}
 	pod := func(name string, n *node) machine {
 		p := c.addPod(n, name)
-		return machine{name, c.lab.Place(p), p.Addresses}
+		return machine{name, p.Netns, p.Addresses}
 	}
 	w := &external{
 		cluster: c, here: c.nodes[0],
@@ -81,7 +81,7 @@ func newExternalOf(t *testing.T, of *programs, flags ...string) *external {
 // routeToPods gives the external machine routes to the pods of the first node.
 func (w *external) routeToPods() {
 	w.t.Helper()
-	err := w.outside.place.Netlink(func(h *netlink.Handle) error {
+	err := w.outside.netns.Netlink(func(h *netlink.Handle) error {
 		for i, pods := range w.here.PodCIDRs {
 			if err := h.RouteAdd(&netlink.Route{Dst: testbed.IPNet(pods), Gw: w.node.addresses[i].AsSlice()}); err != nil {
 				return fmt.Errorf("route to %s: %w", pods, err)
@@ -99,10 +99,10 @@ func (w *external) routeToPods() {
 func (w *external) expect(client, server, seen machine) {
 	w.t.Helper()
 	for i, to := range server.addresses {
-		for protocol, echo := range map[string]func(client, server testbed.Place, to netip.Addr) (netip.Addr, error){
+		for protocol, echo := range map[string]func(client, server testbed.Netns, to netip.Addr) (netip.Addr, error){
 			"TCP": externalTCP, "UDP": externalUDP, "ICMP": externalPing,
 		} {
-			from, err := echo(client.place, server.place, to)
+			from, err := echo(client.netns, server.netns, to)
 			if err != nil {
 				w.t.Errorf("%s over %s, %s to %s: %v", protocol, family(to), client.name, server.name, err)
 			} else if from != seen.addresses[i] {
@@ -168,7 +168,7 @@ func TestExternalWithoutMasquerading(t *testing.T) {
 func (w *external) expectRejection(client, server machine, i int) {
 	w.t.Helper()
 	to := netip.AddrPortFrom(server.addresses[i], closedPort)
-	err := client.place.Do(func() error {
+	err := client.netns.Do(func() error {
 		conn, err := net.Dial("udp", to.String())
 		if err != nil {
 			return err
@@ -189,12 +189,12 @@ func (w *external) expectRejection(client, server machine, i int) {
 // expectFragments sends a datagram larger than the MTU, and gets it back.
 func (w *external) expectFragments(client, server machine, i int) {
 	w.t.Helper()
-	echo, err := externalEcho(server.place, server.addresses[i])
+	echo, err := externalEcho(server.netns, server.addresses[i])
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer echo.Close()
-	socket, err := externalDial(client.place, echo)
+	socket, err := externalDial(client.netns, echo)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -239,12 +239,12 @@ type externalSocket struct{ socket, echo *net.UDPConn }
 func (w *external) openSockets() (sockets []*externalSocket) {
 	w.t.Helper()
 	for i, to := range w.outside.addresses {
-		echo, err := externalEcho(w.outside.place, to)
+		echo, err := externalEcho(w.outside.netns, to)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		w.t.Cleanup(func() { echo.Close() })
-		socket, err := externalDial(w.pod.place, echo)
+		socket, err := externalDial(w.pod.netns, echo)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -273,13 +273,13 @@ func (w *external) untilMasqueraded(s *externalSocket, family int) {
 func (w *external) flush() {
 	w.t.Helper()
 	const others = "flush ruleset; table inet others { chain c { type filter hook forward priority 0; ct state new accept; }; }"
-	if _, err := w.node.place.Output(w.t.Context(), "nft", others); err != nil {
+	if _, err := w.node.netns.Output(w.t.Context(), "nft", others); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
 // externalTCP connects and returns the client's address as the server sees it.
-func externalTCP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
+func externalTCP(client, server testbed.Netns, to netip.Addr) (seen netip.Addr, err error) {
 	var listener net.Listener
 	err = server.Do(func() (err error) {
 		listener, err = net.Listen("tcp", netip.AddrPortFrom(to, 0).String())
@@ -315,7 +315,7 @@ func externalTCP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, 
 	return externalAddr(string(reply))
 }
 
-func externalUDP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
+func externalUDP(client, server testbed.Netns, to netip.Addr) (seen netip.Addr, err error) {
 	echo, err := externalEcho(server, to)
 	if err != nil {
 		return seen, err
@@ -332,11 +332,11 @@ func externalUDP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, 
 }
 
 // externalEcho replies to each datagram with its source address, padded with blanks to the same length.
-func externalEcho(server testbed.Place, at netip.Addr) (socket *net.UDPConn, err error) {
+func externalEcho(server testbed.Netns, at netip.Addr) (socket *net.UDPConn, err error) {
 	return externalEchoAt(server, netip.AddrPortFrom(at, 0))
 }
 
-func externalEchoAt(server testbed.Place, at netip.AddrPort) (socket *net.UDPConn, err error) {
+func externalEchoAt(server testbed.Netns, at netip.AddrPort) (socket *net.UDPConn, err error) {
 	err = server.Do(func() (err error) {
 		socket, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 		return err
@@ -361,7 +361,7 @@ func externalEchoAt(server testbed.Place, at netip.AddrPort) (socket *net.UDPCon
 	return socket, nil
 }
 
-func externalDial(client testbed.Place, server *net.UDPConn) (socket *net.UDPConn, err error) {
+func externalDial(client testbed.Netns, server *net.UDPConn) (socket *net.UDPConn, err error) {
 	err = client.Do(func() (err error) {
 		socket, err = net.DialUDP("udp", nil, server.LocalAddr().(*net.UDPAddr))
 		return err

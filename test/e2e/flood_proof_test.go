@@ -44,8 +44,8 @@ func (f *floods) look(t *testing.T) (s sight) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	uplink, errUplink := linkStatistics(f.node.place, testbed.Uplink)
-	near, errNear := linkStatistics(f.near.place, podInterface)
+	uplink, errUplink := linkStatistics(f.node.netns, testbed.Uplink)
+	near, errNear := linkStatistics(f.near.netns, podInterface)
 	if err := errors.Join(errUplink, errNear); err != nil {
 		t.Fatal(err)
 	}
@@ -53,8 +53,8 @@ func (f *floods) look(t *testing.T) (s sight) {
 	return s
 }
 
-func linkStatistics(place testbed.Place, device string) (counted netlink.LinkStatistics, err error) {
-	err = place.Netlink(func(h *netlink.Handle) error {
+func linkStatistics(netns testbed.Netns, device string) (counted netlink.LinkStatistics, err error) {
+	err = netns.Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(device)
 		if err == nil {
 			counted = *link.Attrs().Statistics
@@ -66,7 +66,7 @@ func linkStatistics(place testbed.Place, device string) (counted netlink.LinkSta
 
 // tooBig reads how many packets, of both families, exceed the MTU in the node's kernel stack and must not be fragmented.
 func (f *floods) tooBig() (packets uint64, err error) {
-	err = f.node.place.Do(func() error {
+	err = f.node.netns.Do(func() error {
 		for file, field := range map[string]string{"snmp": "Ip: FragFails", "snmp6": "Ip6FragFails"} {
 			text, err := os.ReadFile("/proc/thread-self/net/" + file)
 			if err != nil {

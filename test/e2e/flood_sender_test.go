@@ -29,7 +29,7 @@ const floodBatch = 64
 // flooder sends frames on a device at a steady rate, each of another flow.
 type flooder struct {
 	name     string
-	place    testbed.Place
+	netns    testbed.Netns
 	fd       int
 	from, to net.HardwareAddr
 	// addresses are the sender's own, IPv4 first.
@@ -39,8 +39,8 @@ type flooder struct {
 
 // newFlooder opens a socket on a device. The frames have the destination MAC address to.
 func newFlooder(of machine, device string, to net.HardwareAddr, seed uint64) (*flooder, error) {
-	f := &flooder{name: of.name, place: of.place, to: to, addresses: of.addresses, random: rand.New(rand.NewPCG(seed, 1))}
-	return f, of.place.Do(func() error {
+	f := &flooder{name: of.name, netns: of.netns, to: to, addresses: of.addresses, random: rand.New(rand.NewPCG(seed, 1))}
+	return f, of.netns.Do(func() error {
 		link, err := net.InterfaceByName(device)
 		if err != nil {
 			return err
@@ -67,7 +67,7 @@ type packets struct {
 // send floods until stop is closed, at most perSecond frames a second, and counts the frames that the device accepts.
 func (f *flooder) send(perSecond int, stop <-chan struct{}, sent *atomic.Int64, kinds ...packets) error {
 	batches := f.batches(kinds)
-	return f.place.On(floodCPU).Do(func() error {
+	return f.netns.On(floodCPU).Do(func() error {
 		began := time.Now()
 		for n := 0; ; {
 			select {

@@ -77,7 +77,7 @@ func newFloods(t *testing.T) *floods {
 	f.serviceLab = newServiceLab(t, f.size.flags...)
 	pod := func(name string, n *node) machine {
 		p := f.addPod(n, name)
-		return machine{name, f.lab.Place(p), p.Addresses}
+		return machine{name, p.Netns, p.Addresses}
 	}
 	f.mallory, f.caged, f.near = pod("mallory", f.here), pod("caged", f.here), pod("near", f.here)
 	f.other, f.closed, f.sink = pod("other", f.here), pod("closed", f.here), pod("sink", f.nodes[1])
@@ -118,7 +118,7 @@ func nodePorts(service []byte, port uint16) []byte {
 func (f *floods) routeToExternal() {
 	f.t.Helper()
 	narrow := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "narrow", MTU: narrowMTU}, PeerName: "narrow-end"}
-	err := f.node.place.Netlink(func(h *netlink.Handle) error {
+	err := f.node.netns.Netlink(func(h *netlink.Handle) error {
 		if err := h.LinkAdd(narrow); err != nil {
 			return err
 		}
@@ -129,14 +129,14 @@ func (f *floods) routeToExternal() {
 		return errors.Join(h.LinkSetUp(end), h.LinkSetUp(narrow))
 	})
 	for i, network := range []netip.Prefix{testbed.ClientNetworkIPv4, testbed.ClientNetworkIPv6} {
-		err = errors.Join(err, f.outside.place.Netlink(func(h *netlink.Handle) error {
+		err = errors.Join(err, f.outside.netns.Netlink(func(h *netlink.Handle) error {
 			lo, err := h.LinkByName("lo")
 			if err != nil {
 				return err
 			}
 			const local = 255 // the routing table of local addresses
 			return h.RouteAdd(&netlink.Route{Dst: testbed.IPNet(network), LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Table: local})
-		}), f.node.place.Netlink(func(h *netlink.Handle) error {
+		}), f.node.netns.Netlink(func(h *netlink.Handle) error {
 			own := []netip.Prefix{narrowIPv4, narrowIPv6}[i]
 			return errors.Join(h.RouteAdd(&netlink.Route{Dst: testbed.IPNet(network), Gw: f.outside.addresses[i].AsSlice()}),
 				h.AddrAdd(narrow, &netlink.Addr{IPNet: testbed.IPNet(netip.PrefixFrom(own.Addr().Next(), own.Bits())), Flags: unix.IFA_F_NODAD}))
@@ -154,18 +154,18 @@ func (f *floods) waitActive() {
 		for _, to := range []netip.AddrPort{
 			netip.AddrPortFrom(service, servicePort), netip.AddrPortFrom(serviceOfNear[i], servicePort), netip.AddrPortFrom(f.node.addresses[i], floodNodePort),
 		} {
-			eventually(f.t, func() error { return askEcho(f.near.place, to) })
+			eventually(f.t, func() error { return askEcho(f.near.netns, to) })
 		}
 		to := netip.AddrPortFrom(f.far.addresses[i], backendPort)
 		eventually(f.t, func() error {
-			if dials(f.caged.place, to) == nil {
+			if dials(f.caged.netns, to) == nil {
 				return errors.New("a pod without allowed egress can send")
 			}
-			return dials(f.other.place, to)
+			return dials(f.other.netns, to)
 		})
 		probe := &victim{name: "other"}
 		eventually(f.t, func() error {
-			return f.other.place.Do(func() error { return isRejected(probe, netip.AddrPortFrom(serviceWithoutBackends[i], servicePort)) })
+			return f.other.netns.Do(func() error { return isRejected(probe, netip.AddrPortFrom(serviceWithoutBackends[i], servicePort)) })
 		})
 	}
 }
@@ -195,18 +195,18 @@ func (f *floods) victims(clients bool) *victims {
 	v := &victims{}
 	for _, e := range ends {
 		for name, work := range map[string]func(*victim, netip.AddrPort) error{"requests": asksOften, "connections": connects, "queries": queries} {
-			v.all = append(v.all, &victim{name: name + " of " + e.name, place: e.place, targets: targets[e.name], work: work, every: every})
+			v.all = append(v.all, &victim{name: name + " of " + e.name, netns: e.netns, targets: targets[e.name], work: work, every: every})
 		}
 	}
 	const rarely = 100 * time.Millisecond
 	v.all = append(v.all,
-		&victim{name: "large queries of near", place: f.near.place, targets: services, work: queries, size: 4000, every: rarely}, // in fragments
-		&victim{name: "slow pieces of other", place: f.other.place, targets: at(backendPort, f.outside.addresses...), work: f.sendsPieces(), every: rarely},
-		&victim{name: "pings of other", place: f.other.place, targets: at(0, f.outside.addresses...), work: pings, every: rarely},
-		&victim{name: "slow queries of near", place: f.near.place, targets: slow, work: waits, every: rarely},
-		&victim{name: "slow queries of other", place: f.other.place, targets: slow, work: waits, every: rarely},
-		&victim{name: "refusals of near", place: f.near.place, targets: at(servicePort, serviceWithoutBackends...), work: isRejected, every: rarely},
-		&victim{name: "MTUs of other", place: f.other.place, targets: f.narrow(), work: learnsMTU, every: rarely})
+		&victim{name: "large queries of near", netns: f.near.netns, targets: services, work: queries, size: 4000, every: rarely}, // in fragments
+		&victim{name: "slow pieces of other", netns: f.other.netns, targets: at(backendPort, f.outside.addresses...), work: f.sendsPieces(), every: rarely},
+		&victim{name: "pings of other", netns: f.other.netns, targets: at(0, f.outside.addresses...), work: pings, every: rarely},
+		&victim{name: "slow queries of near", netns: f.near.netns, targets: slow, work: waits, every: rarely},
+		&victim{name: "slow queries of other", netns: f.other.netns, targets: slow, work: waits, every: rarely},
+		&victim{name: "refusals of near", netns: f.near.netns, targets: at(servicePort, serviceWithoutBackends...), work: isRejected, every: rarely},
+		&victim{name: "MTUs of other", netns: f.other.netns, targets: f.narrow(), work: learnsMTU, every: rarely})
 	return v
 }
 
@@ -301,7 +301,7 @@ func (f *floods) kinds() []flood {
 // outsideKinds are the floods of the external machine, whose packets have many sources.
 func (f *floods) outsideKinds(acceleration string) []flood {
 	var to net.HardwareAddr
-	if err := f.node.place.Do(func() error {
+	if err := f.node.netns.Do(func() error {
 		uplink, err := net.InterfaceByName(testbed.Uplink)
 		if err == nil {
 			to = uplink.HardwareAddr
@@ -410,7 +410,7 @@ func (f *floods) expectEvent(t *testing.T) {
 	to := netip.AddrPortFrom(f.closed.addresses[0], 20000+f.events)
 	g := &policyLab{external: f.external}
 	eventually(t, func() error {
-		if err := sendUDP(f.near.place, to, []byte("?")); err != nil {
+		if err := sendUDP(f.near.netns, to, []byte("?")); err != nil {
 			return err
 		}
 		list := g.flows("--from", "default/near", "--to", "default/closed", "--last", "0")
@@ -470,7 +470,7 @@ func TestFloodsFromOutside(t *testing.T) {
 func (f *floods) carryXDP() {
 	f.t.Helper()
 	for _, n := range f.nodes {
-		if err := n.Place().Do(func() error { return testenv.FinishChecksums(testbed.Uplink) }); err != nil {
+		if err := n.Do(func() error { return testenv.FinishChecksums(testbed.Uplink) }); err != nil {
 			f.t.Fatal(err)
 		}
 	}

@@ -29,7 +29,7 @@ const (
 // victim works while others flood: it takes its targets of both families in turn, and does the same work with each.
 type victim struct {
 	name    string
-	place   testbed.Place
+	netns   testbed.Netns
 	targets []netip.AddrPort
 	work    func(v *victim, to netip.AddrPort) error
 	size    int // of a message
@@ -49,7 +49,7 @@ func (v *victims) start() {
 	v.stop = make(chan struct{})
 	for _, each := range v.all {
 		v.ended.Go(func() {
-			if err := each.place.On(victimCPU).Do(func() error { each.run(v.stop); return nil }); err != nil {
+			if err := each.netns.On(victimCPU).Do(func() error { each.run(v.stop); return nil }); err != nil {
 				each.fail(err)
 			}
 		})
@@ -343,9 +343,9 @@ func serveVictims(t *testing.T, at machine, port uint16) {
 	t.Helper()
 	for _, a := range at.addresses {
 		to := netip.AddrPortFrom(a, port)
-		serveEcho(t, at.place, to)
+		serveEcho(t, at.netns, to)
 		var socket net.PacketConn
-		if err := at.place.Do(func() (err error) {
+		if err := at.netns.Do(func() (err error) {
 			socket, err = net.ListenPacket("udp", to.String())
 			return err
 		}); err != nil {
@@ -370,7 +370,7 @@ func serveSlowly(t *testing.T, at machine, port uint16) {
 	t.Helper()
 	for _, a := range at.addresses {
 		var socket net.PacketConn
-		if err := at.place.Do(func() (err error) {
+		if err := at.netns.Do(func() (err error) {
 			socket, err = net.ListenPacket("udp", netip.AddrPortFrom(a, port).String())
 			return err
 		}); err != nil {

@@ -20,7 +20,7 @@ func TestFlowsSample(t *testing.T) {
 	g.expectPorts(g.outside, g.pod)
 	to := netip.AddrPortFrom(g.pod.addresses[0], backendPort)
 	for range connections {
-		if err := dialsWithin(g.near.place, to, patience); err != nil {
+		if err := dialsWithin(g.near.netns, to, patience); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,7 +59,7 @@ func TestFlowsRate(t *testing.T) {
 	g := newPolicyLab(t, "--flows-rate=1")
 	g.policy("web", webForClients)
 	g.expectPorts(g.far, g.pod, backendPort)
-	received, err := datagrams(g.pod.place, g.pod.addresses[0])
+	received, err := datagrams(g.pod.netns, g.pod.addresses[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,10 +80,10 @@ func TestFlowsRate(t *testing.T) {
 		return packets
 	}
 	limitedBefore, droppedBefore := limited(), g.dropped("ingress_policy")
-	if err := datagramsFromPorts(g.far.place, to, kinds); err != nil {
+	if err := datagramsFromPorts(g.far.netns, to, kinds); err != nil {
 		t.Fatal(err)
 	}
-	if err := dialsWithin(g.far.place, to, patience); err != nil {
+	if err := dialsWithin(g.far.netns, to, patience); err != nil {
 		t.Errorf("an allowed connection: %v", err)
 	}
 	eventually(t, func() error {
@@ -96,7 +96,7 @@ func TestFlowsRate(t *testing.T) {
 		t.Errorf("%d packets are dropped, want at least %d", dropped, kinds)
 	}
 	eventually(t, func() error { // at a lower rate
-		if err := datagramsFromPorts(g.far.place, to, 1); err != nil {
+		if err := datagramsFromPorts(g.far.netns, to, 1); err != nil {
 			t.Fatal(err)
 		}
 		if reported() == 0 {
@@ -133,7 +133,7 @@ func (g *policyLab) dropped(reason string) (packets uint64) {
 }
 
 // datagramsFromPorts sends a datagram from each of this many ports.
-func datagramsFromPorts(from testbed.Place, to netip.AddrPort, ports int) error {
+func datagramsFromPorts(from testbed.Netns, to netip.AddrPort, ports int) error {
 	return from.Do(func() error {
 		for range ports {
 			socket, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))

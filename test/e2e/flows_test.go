@@ -45,7 +45,7 @@ func (g *policyLab) waitFlow(event string, fits func(agentapi.Flow) bool, args .
 func (g *policyLab) expectLastingFlow(from machine, args ...string) {
 	g.t.Helper()
 	var conn net.Conn
-	if err := from.place.Do(func() (err error) {
+	if err := from.netns.Do(func() (err error) {
 		conn, err = net.DialTimeout("tcp", netip.AddrPortFrom(g.pod.addresses[0], backendPort).String(), patience)
 		return err
 	}); err != nil {
@@ -101,7 +101,7 @@ func TestFlows(t *testing.T) {
 
 	// A drop without policies: a spoofed source address. The event names the pod by its device.
 	stranger := netip.MustParseAddr("198.51.100.7")
-	if err := sendAs(g.near.place, stranger, netip.AddrPortFrom(g.far.addresses[0], 4242), []byte{1}, 3); err != nil {
+	if err := sendAs(g.near.netns, stranger, netip.AddrPortFrom(g.far.addresses[0], 4242), []byte{1}, 3); err != nil {
 		t.Fatal(err)
 	}
 	spoofed := g.waitFlow("a spoofed source", func(agentapi.Flow) bool { return true }, "--pod", "default/near", "--reason", "spoofed_source")
@@ -150,7 +150,7 @@ func TestFlowsFollow(t *testing.T) {
 	}
 	var errOut bytes.Buffer
 	cmd.Stderr = &errOut
-	if err := g.nodes[0].Place().Start(cmd); err != nil {
+	if err := g.nodes[0].Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill() }()
@@ -161,7 +161,7 @@ func TestFlowsFollow(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				_ = dials(g.far.place, netip.AddrPortFrom(g.pod.addresses[0], otherPort))
+				_ = dials(g.far.netns, netip.AddrPortFrom(g.pod.addresses[0], otherPort))
 			}
 		}
 	}()

@@ -23,11 +23,11 @@ func TestAddBesideHugeService(t *testing.T) {
 	const pods, changes, frontendsOfOne = 20, 5, 1024
 	c := up(t, testbed.Options{}, "--services=ebpf", "--external-ips=198.18.0.0/15")
 	server := c.addPod(c.nodes[0], "server")
-	end := machine{"server", c.lab.Place(server), append(server.Addresses, server.Addresses...)}
-	serveEcho(t, end.place, at(backendPort, server.Addresses[0])[0])
+	end := machine{"server", server.Netns, append(server.Addresses, server.Addresses...)}
+	serveEcho(t, end.netns, at(backendPort, server.Addresses[0])[0])
 	c.writeManifest("web.yaml", ipv4Only(serviceYAML("web", serviceOfFar, "", end)))
 	frontend := at(servicePort, serviceOfFar[0])[0]
-	eventually(t, func() error { return askEcho(end.place, frontend) })
+	eventually(t, func() error { return askEcho(end.netns, frontend) })
 
 	add := func(name string) (took []time.Duration) {
 		for i := range pods {
@@ -37,7 +37,7 @@ func TestAddBesideHugeService(t *testing.T) {
 				t.Fatalf("ADD of %s: %v", pod.Name, err)
 			}
 			took = append(took, time.Since(began))
-			if err := askEcho(c.lab.Place(pod), frontend); err != nil {
+			if err := askEcho(pod.Netns, frontend); err != nil {
 				t.Errorf("%s to another Service: %v", pod.Name, err)
 			}
 			c.delPod(c.nodes[0], pod)

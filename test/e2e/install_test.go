@@ -150,7 +150,7 @@ func TestUninstall(t *testing.T) {
 	}
 	uninstall := func(flags ...string) (string, error) {
 		args := append([]string{"uninstall", "--state-dir", n.stateDir(), "--bpffs", n.BPFFS}, h.flags()...)
-		output, err := n.Place().Output(t.Context(), p.Agent(), append(args, flags...)...)
+		output, err := n.Output(t.Context(), p.Agent(), append(args, flags...)...)
 		return string(output), err
 	}
 	if _, err := uninstall("--force"); err == nil || !strings.Contains(err.Error(), "another agent runs") {
@@ -195,7 +195,7 @@ func TestUninstall(t *testing.T) {
 // cgroups, and reserved ports.
 func remains(c *cluster, n *node) (found []string) {
 	c.t.Helper()
-	err := n.Place().Netlink(func(h *netlink.Handle) error {
+	err := n.Netlink(func(h *netlink.Handle) error {
 		links, err := complete(h.LinkList)
 		if err != nil {
 			return err
@@ -238,7 +238,7 @@ func remains(c *cluster, n *node) (found []string) {
 	for _, command := range [][]string{
 		{"nft", "list", "tables"}, {"bpftool", "net", "show"}, {"bpftool", "cgroup", "show", n.Cgroup}, {"sysctl", "net.ipv4.ip_local_reserved_ports"}, {"sysctl", "net.ipv4.ip_local_port_range"},
 	} {
-		output, err := n.Place().Output(c.t.Context(), command[0], command[1:]...)
+		output, err := n.Output(c.t.Context(), command[0], command[1:]...)
 		if err != nil {
 			c.t.Fatal(err)
 		}

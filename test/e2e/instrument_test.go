@@ -15,7 +15,7 @@ func TestTrafficNoticesLoss(t *testing.T) {
 	const enough = time.Second // timeout for replies that do not come
 	c := up(t, testbed.Options{})
 	p := c.addPods()
-	from, to, address := c.lab.Place(p.a), c.lab.Place(p.far), p.far.Addresses[0]
+	from, to, address := p.a.Netns, p.far.Netns, p.far.Addresses[0]
 	udp, err := startRequests("udp", "udp", from, to, address)
 	if err != nil {
 		t.Fatal(err)

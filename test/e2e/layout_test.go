@@ -78,7 +78,7 @@ func TestAnotherVersion(t *testing.T) {
 			unknown := pinOfNewerVersion(t, n)
 			tr := &traffic{t: t}
 			for _, a := range g.pod.addresses {
-				s, err := startStream("stream "+family(a), g.near.place, g.pod.place, a)
+				s, err := startStream("stream "+family(a), g.near.netns, g.pod.netns, a)
 				tr.add(s, err)
 				tr.streams = append(tr.streams, s)
 			}
@@ -138,7 +138,7 @@ func pinMap(t *testing.T, n *node, path string, layout ...string) {
 	if err != nil {
 		testenv.Missing(t, "no bpftool (Debian package bpftool)")
 	}
-	if _, err := n.Place().Output(t.Context(), bpftool, append([]string{"map", "create", path}, layout...)...); err != nil {
+	if _, err := n.Output(t.Context(), bpftool, append([]string{"map", "create", path}, layout...)...); err != nil {
 		t.Fatal(err)
 	}
 }

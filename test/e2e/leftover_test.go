@@ -27,7 +27,7 @@ func complete[T any](list func() ([]T, error)) (all []T, err error) {
 
 // hostDevices lists the host devices of the node's pods.
 func hostDevices(n *node) (names []string, err error) {
-	err = n.Place().Netlink(func(h *netlink.Handle) error {
+	err = n.Netlink(func(h *netlink.Handle) error {
 		links, err := complete(h.LinkList)
 		for _, l := range links {
 			if strings.HasPrefix(l.Attrs().Name, "bl") {
@@ -54,7 +54,7 @@ func hostRoutes(n *node) (to []string, err error) {
 }
 
 func beelineRoutes(n *node) (routes []netlink.Route, err error) {
-	err = n.Place().Netlink(func(h *netlink.Handle) error {
+	err = n.Netlink(func(h *netlink.Handle) error {
 		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 			all, err := complete(func() ([]netlink.Route, error) {
 				return h.RouteListFiltered(family, &netlink.Route{Protocol: routesProtocol}, netlink.RT_FILTER_PROTOCOL)

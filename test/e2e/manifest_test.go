@@ -56,7 +56,7 @@ func TestNodesComeAndGo(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := transfer(c.lab.Place(pods.a), c.lab.Place(pods.far), pods.far.Addresses[0]); err == nil {
+	if _, err := transfer(pods.a.Netns, pods.far.Netns, pods.far.Addresses[0]); err == nil {
 		t.Error("pods of a removed node are reachable")
 	}
 	if err := c.reach(pods.a, third); err != nil {
@@ -87,7 +87,7 @@ func TestNodeChangesAddress(t *testing.T) {
 	moving := c.nodes[1]
 	moved := []netip.Prefix{netip.MustParsePrefix("192.168.77.102/24"), netip.MustParsePrefix("fd77::102/64")}
 	for i, address := range moved {
-		changeLink(t, moving.Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
+		changeLink(t, moving.Netns, testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
 			return h.AddrAdd(l, &netlink.Addr{IPNet: testbed.IPNet(address)})
 		})
 		moving.object.Status.Addresses[i].Address = address.Addr().String()

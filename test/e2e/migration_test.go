@@ -169,7 +169,7 @@ func migrate(t *testing.T, f former) {
 		c.waitStatus(n, func(s *agentapi.Status) error {
 			for _, problem := range s.Problems {
 				for _, command := range cleanupCommands(problem) {
-					_, _ = n.Place().Output(t.Context(), "sh", "-c", command) // the previous round may have run it
+					_, _ = n.Output(t.Context(), "sh", "-c", command) // the previous round may have run it
 				}
 			}
 			if len(s.Problems) > 0 {
@@ -199,7 +199,7 @@ func cleanupCommands(problem string) (commands []string) {
 func (c *cluster) onNode(n *node, command string) {
 	c.t.Helper()
 	words := strings.Fields(command)
-	if _, err := n.Place().Output(c.t.Context(), words[0], words[1:]...); err != nil {
+	if _, err := n.Output(c.t.Context(), words[0], words[1:]...); err != nil {
 		c.t.Fatalf("%s: %s: %v", n.Name, command, err)
 	}
 }

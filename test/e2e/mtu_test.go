@@ -68,7 +68,7 @@ func (c *cluster) startStreams(pairs ...[2]*testbed.Pod) *traffic {
 	for _, pair := range pairs {
 		for _, address := range pair[1].Addresses {
 			name := fmt.Sprintf("stream %s→%s %s", pair[0].Name, pair[1].Name, family(address))
-			s, err := startStream(name, c.lab.Place(pair[0]), c.lab.Place(pair[1]), address)
+			s, err := startStream(name, pair[0].Netns, pair[1].Netns, address)
 			tr.add(s, err)
 			tr.streams = append(tr.streams, s)
 		}
@@ -86,11 +86,11 @@ func (c *cluster) waitMTU(pod *testbed.Pod, mtu int) {
 		if err != nil {
 			return err
 		}
-		inside, err := deviceMTU(c.lab.Place(pod), podInterface)
+		inside, err := deviceMTU(pod.Netns, podInterface)
 		if err != nil {
 			return err
 		}
-		outside, err := deviceMTU(n.Place(), endpoint.HostDevice)
+		outside, err := deviceMTU(n.Netns, endpoint.HostDevice)
 		if err != nil {
 			return err
 		}
@@ -183,14 +183,14 @@ func (c *cluster) waitPathMTU(from *testbed.Pod, to netip.Addr, want int) {
 	const port = 4242
 	var receiver net.PacketConn
 	target := netip.AddrPortFrom(to, port)
-	if err := c.placeOf(to).Do(func() (err error) {
+	if err := c.netnsOf(to).Do(func() (err error) {
 		receiver, err = net.ListenPacket("udp", target.String())
 		return err
 	}); err != nil {
 		c.t.Fatal(err)
 	}
 	defer receiver.Close()
-	probe, err := newPathProbe(c.lab.Place(from), target)
+	probe, err := newPathProbe(from.Netns, target)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -225,8 +225,8 @@ func (c *cluster) waitPathMTU(from *testbed.Pod, to netip.Addr, want int) {
 	}
 }
 
-// placeOf returns the place of the pod with this address.
-func (c *cluster) placeOf(address netip.Addr) testbed.Place {
+// netnsOf returns the network namespace of the pod with this address.
+func (c *cluster) netnsOf(address netip.Addr) testbed.Netns {
 	c.t.Helper()
 	for _, n := range c.nodes {
 		all, err := n.api().Endpoints(c.t.Context())
@@ -236,13 +236,13 @@ func (c *cluster) placeOf(address netip.Addr) testbed.Place {
 		for _, e := range all {
 			for _, a := range e.Addresses {
 				if a == address {
-					return testbed.Place{Netns: e.Netns, CPU: testbed.AnyCPU}
+					return testbed.Netns{Path: e.Netns}
 				}
 			}
 		}
 	}
 	c.t.Fatalf("no pod has %s", address)
-	return testbed.Place{}
+	return testbed.Netns{}
 }
 
 // pathProbe is a UDP socket whose packets must not be fragmented.
@@ -251,9 +251,9 @@ type pathProbe struct {
 	ipv4 bool
 }
 
-func newPathProbe(place testbed.Place, to netip.AddrPort) (*pathProbe, error) {
+func newPathProbe(netns testbed.Netns, to netip.AddrPort) (*pathProbe, error) {
 	p := &pathProbe{ipv4: to.Addr().Is4()}
-	err := place.Do(func() (err error) {
+	err := netns.Do(func() (err error) {
 		p.UDPConn, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 		return err
 	})

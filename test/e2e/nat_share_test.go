@@ -14,7 +14,7 @@ func TestPodTakesNoPortsOfOthers(t *testing.T) {
 	const queries, perSecond = 100, 2500
 	w := newExternal(t, "--nat-ports=40000-41023", "--nat-max=4096", "--nat-pending-max=1024")
 	other := w.addPod(w.here, "other")
-	server, err := externalEcho(w.outside.place, w.outside.addresses[0])
+	server, err := externalEcho(w.outside.netns, w.outside.addresses[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestPodTakesNoPortsOfOthers(t *testing.T) {
 		var flood sync.WaitGroup
 		var floodErr error
 		flood.Go(func() {
-			floodErr = w.pod.place.Do(func() error {
+			floodErr = w.pod.netns.Do(func() error {
 				to := server.LocalAddr().(*net.UDPAddr)
 				for began := time.Now(); ; {
 					select {
@@ -51,7 +51,7 @@ func TestPodTakesNoPortsOfOthers(t *testing.T) {
 		time.Sleep(time.Second) // until all ports are in use
 		lost := 0
 		for range queries {
-			socket, err := externalDial(w.lab.Place(other), server)
+			socket, err := externalDial(other.Netns, server)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,7 +20,7 @@ func TestNodeChangesMAC(t *testing.T) {
 	p := c.addPods()
 	streams := c.startStreams([2]*testbed.Pod{p.a, p.far})
 	changed := net.HardwareAddr{0x02, 0, 0, 0, 0x77, 0x42}
-	changeLink(t, c.nodes[1].Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
+	changeLink(t, c.nodes[1].Netns, testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
 		return h.LinkSetHardwareAddr(l, changed)
 	})
 	begin := time.Now()

@@ -49,7 +49,7 @@ func (c *apiLab) pod(name, uid string) machine {
 	if _, err := c.standard(c.nodes[0]).add(c.t.Context(), pod, conf); err != nil {
 		c.t.Fatal(err)
 	}
-	return machine{name, c.lab.Place(pod), pod.Addresses}
+	return machine{name, pod.Netns, pod.Addresses}
 }
 
 // putPod writes the Pod object of a pod to the API server.
@@ -73,7 +73,7 @@ func (c *apiLab) until(reached bool, from, to machine) time.Duration {
 	begin := time.Now()
 	for _, a := range to.addresses {
 		eventually(c.t, func() error {
-			err := dials(from.place, netip.AddrPortFrom(a, backendPort))
+			err := dials(from.netns, netip.AddrPortFrom(a, backendPort))
 			switch {
 			case reached:
 				return err
@@ -120,7 +120,7 @@ func TestPolicyOfAPIServer(t *testing.T) {
 			web = c.pod("web", "new")
 			serveName(t, web, backendPort)
 			c.until(false, client, web)
-			c.until(true, machine{name: "node", place: c.nodes[0].Place()}, web)
+			c.until(true, machine{name: "node", netns: c.nodes[0].Netns}, web)
 			c.putPod(web, "new", "free")
 			c.until(true, client, web)
 			for range 3 {
@@ -165,10 +165,10 @@ func TestPolicyWithoutAPIServer(t *testing.T) {
 	serveName(t, late, backendPort)
 	for _, to := range []machine{web, late} {
 		for _, a := range to.addresses {
-			if err := dials(client.place, netip.AddrPortFrom(a, backendPort)); err == nil {
+			if err := dials(client.netns, netip.AddrPortFrom(a, backendPort)); err == nil {
 				t.Errorf("%s is reachable at %s", to.name, a)
 			}
-			if err := dialsWithin(n.Place(), netip.AddrPortFrom(a, backendPort), patience); err != nil {
+			if err := dialsWithin(n.Netns, netip.AddrPortFrom(a, backendPort), patience); err != nil {
 				t.Errorf("the node does not reach %s: %v", to.name, err)
 			}
 		}

@@ -53,7 +53,7 @@ func TestPolicyOverBrokenPods(t *testing.T) {
 	g.waitProblem(g.here, "were there when the agent started")
 	g.expectAdmitted()
 	added := g.addPod(g.here, "late")
-	late := machine{"late", g.lab.Place(added), added.Addresses}
+	late := machine{"late", added.Netns, added.Addresses}
 	serveName(t, late, backendPort)
 	serveName(t, late, otherPort)
 	g.expectPorts(g.near, late)

@@ -18,7 +18,7 @@ func converse(t *testing.T, client, server machine, port uint16, family int) con
 	t.Helper()
 	to := netip.AddrPortFrom(server.addresses[family], port).String()
 	var l net.Listener
-	if err := server.place.Do(func() (err error) {
+	if err := server.netns.Do(func() (err error) {
 		l, err = net.Listen("tcp", to)
 		return err
 	}); err != nil {
@@ -26,7 +26,7 @@ func converse(t *testing.T, client, server machine, port uint16, family int) con
 	}
 	t.Cleanup(func() { l.Close() })
 	var c conversation
-	if err := client.place.Do(func() (err error) {
+	if err := client.netns.Do(func() (err error) {
 		c.client, err = net.DialTimeout("tcp", to, patience)
 		return err
 	}); err != nil {

@@ -35,7 +35,7 @@ func probeAt(targets []netip.AddrPort, from ...machine) *probe {
 		for _, to := range targets {
 			p.running.Go(func() {
 				for !p.stopping.Load() {
-					err := e.place.Do(func() error {
+					err := e.netns.Do(func() error {
 						conn, err := net.DialTimeout("tcp", to.String(), 20*time.Millisecond)
 						if err == nil {
 							conn.Close()
@@ -79,7 +79,7 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 				}
 				return nil
 			})
-			echo, err := datagrams(g.near.place, g.near.addresses[0])
+			echo, err := datagrams(g.near.netns, g.near.addresses[0])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,17 +93,17 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 			}
 			var strangers []*sender
 			for _, e := range []machine{g.near, g.far} {
-				strangers = append(strangers, sendTo(t, e.place, wanted...))
+				strangers = append(strangers, sendTo(t, e.netns, wanted...))
 			}
 			add := func(i int, namespace string) (received *listener, sends *sender) {
 				pod := g.newPod(g.here, fmt.Sprintf("%s-%d", namespace, i))
-				place := g.lab.Place(pod)
-				received, err := datagrams(place, netip.IPv4Unspecified())
+				netns := pod.Netns
+				received, err := datagrams(netns, netip.IPv4Unspecified())
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { received.socket.Close() })
-				sends = sendTo(t, place, g.near.addresses[0])
+				sends = sendTo(t, netns, g.near.addresses[0])
 				if _, err := g.standard(g.here).add(t.Context(), pod, confIn(namespace, pod)); err != nil {
 					t.Fatal(err)
 				}
@@ -118,8 +118,8 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 				for _, s := range append(strangers, sends) {
 					s.waitProgress(t)
 				}
-				received.isReached(t, g.node.place, wanted[i])
-				echo.isReached(t, g.node.place, g.near.addresses[0])
+				received.isReached(t, g.node.netns, wanted[i])
+				echo.isReached(t, g.node.netns, g.near.addresses[0])
 				if all, allowed := received.count.Load(), received.from(g.node.addresses[0]).Load(); all > allowed {
 					t.Errorf("denied-%d received %d datagrams of others than its node", i, all-allowed)
 				}
@@ -184,14 +184,14 @@ func TestPodsAddedBeforePoliciesAreKnown(t *testing.T) {
 			var pods []machine
 			for i, n := range []*node{c.nodes[0], c.nodes[0], c.nodes[1]} {
 				p := c.addPod(n, fmt.Sprintf("p%d", i))
-				pods = append(pods, machine{p.Name, c.lab.Place(p), p.Addresses})
+				pods = append(pods, machine{p.Name, p.Netns, p.Addresses})
 			}
 			serveName(t, pods[0], backendPort)
 			reach := func(from machine, want bool) {
 				t.Helper()
 				for _, a := range pods[0].addresses {
 					eventually(t, func() error {
-						err := dials(from.place, netip.AddrPortFrom(a, backendPort))
+						err := dials(from.netns, netip.AddrPortFrom(a, backendPort))
 						if err == nil && !want {
 							return fmt.Errorf("%s reaches %s", from.name, a)
 						} else if want {
@@ -201,7 +201,7 @@ func TestPodsAddedBeforePoliciesAreKnown(t *testing.T) {
 					})
 				}
 			}
-			reach(machine{name: "node", place: c.nodes[0].Place()}, true)
+			reach(machine{name: "node", netns: c.nodes[0].Netns}, true)
 			for _, from := range pods[1:] {
 				reach(from, false)
 			}
@@ -230,9 +230,9 @@ func (l *listener) from(a netip.Addr) *atomic.Int64 {
 	return count.(*atomic.Int64)
 }
 
-// isReached waits until a datagram from this place arrives at this address. Earlier datagrams of others have arrived by
+// isReached waits until a datagram from this namespace arrives at this address. Earlier datagrams of others have arrived by
 // then.
-func (l *listener) isReached(t *testing.T, from testbed.Place, at netip.Addr) {
+func (l *listener) isReached(t *testing.T, from testbed.Netns, at netip.Addr) {
 	t.Helper()
 	var socket *net.UDPConn
 	err := from.Do(func() (err error) {
@@ -255,7 +255,7 @@ func (l *listener) isReached(t *testing.T, from testbed.Place, at netip.Addr) {
 	})
 }
 
-func datagrams(at testbed.Place, address netip.Addr) (l *listener, err error) {
+func datagrams(at testbed.Netns, address netip.Addr) (l *listener, err error) {
 	l = &listener{}
 	err = at.Do(func() (err error) {
 		l.socket, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address, backendPort)))
@@ -288,7 +288,7 @@ type sender struct {
 }
 
 // sendTo starts a sender, until the test ends.
-func sendTo(t *testing.T, from testbed.Place, to ...netip.Addr) *sender {
+func sendTo(t *testing.T, from testbed.Netns, to ...netip.Addr) *sender {
 	t.Helper()
 	var socket *net.UDPConn
 	err := from.Do(func() (err error) {

@@ -66,7 +66,7 @@ func newReused(t *testing.T) *reused {
 
 	pod := r.addPod(r.here, "web")
 	r.web = pod.Addresses[0]
-	received, err := datagrams(r.lab.Place(pod), netip.IPv4Unspecified())
+	received, err := datagrams(pod.Netns, netip.IPv4Unspecified())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func newReused(t *testing.T) *reused {
 		}
 		r.clients[at] = true
 		r.object("free", pod.Name, "client", at) // stays when the pod is gone, like an object that is not deleted yet
-		received.isReached(t, r.lab.Place(pod), r.web)
+		received.isReached(t, pod.Netns, r.web)
 		r.delPod(r.here, pod)
 	}
 }
@@ -120,7 +120,7 @@ func (r *reused) expectStranger(name string) {
 	}
 	before := r.received.from(at).Load()
 	r.sendAtOnce(pod, at)
-	r.received.isReached(r.t, r.here.Place(), r.web)
+	r.received.isReached(r.t, r.here.Netns, r.web)
 	if n := r.received.from(at).Load() - before; n > 0 {
 		r.t.Errorf("%d datagrams of %s at %s arrive", n, name, at)
 	}
@@ -132,7 +132,7 @@ func (r *reused) addReady(pod *testbed.Pod) netip.Addr {
 	r.t.Helper()
 	conf := runtimeConf(pod)
 	var reply *agentapi.AddResponse
-	err := r.here.Place().Do(func() error {
+	err := r.here.Do(func() error {
 		pair, err := device.Pods.Create(device.PodSpec{ContainerID: conf.ContainerID, IfName: conf.IfName, Netns: conf.NetNS})
 		if err != nil {
 			return err
@@ -160,7 +160,7 @@ func (r *reused) addReady(pod *testbed.Pod) netip.Addr {
 func (r *reused) sendAtOnce(pod *testbed.Pod, at netip.Addr) {
 	r.t.Helper()
 	const datagrams = 200
-	err := r.lab.Place(pod).Do(func() error {
+	err := pod.Do(func() error {
 		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 			if controlErr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1) }); controlErr != nil {
 				return controlErr

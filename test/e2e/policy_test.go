@@ -35,7 +35,7 @@ func newPolicyLab(t *testing.T, flags ...string) *policyLab { return newPolicyLa
 func newPolicyLabOf(t *testing.T, of *programs, flags ...string) *policyLab {
 	w := newExternalOf(t, of, flags...)
 	p := w.addPod(w.nodes[0], "near")
-	g := &policyLab{external: w, near: machine{"near", w.lab.Place(p), p.Addresses}, labels: map[string]string{"pod": "web", "near": "client", "far": "client"}}
+	g := &policyLab{external: w, near: machine{"near", p.Netns, p.Addresses}, labels: map[string]string{"pod": "web", "near": "client", "far": "client"}}
 	g.writePods()
 	for _, e := range []machine{g.pod, g.near, g.far, g.outside} {
 		serveName(t, e, backendPort)
@@ -73,10 +73,10 @@ func (g *policyLab) noPolicy(name string) {
 const deniedFor = 300 * time.Millisecond
 
 // dials connects within deniedFor; on a busy machine an allowed connection may fail.
-func dials(from testbed.Place, to netip.AddrPort) error { return dialsWithin(from, to, deniedFor) }
+func dials(from testbed.Netns, to netip.AddrPort) error { return dialsWithin(from, to, deniedFor) }
 
 // dialsWithin connects within the limit.
-func dialsWithin(from testbed.Place, to netip.AddrPort, limit time.Duration) error {
+func dialsWithin(from testbed.Netns, to netip.AddrPort, limit time.Duration) error {
 	return from.Do(func() error {
 		conn, err := net.DialTimeout("tcp", to.String(), limit)
 		if err == nil {
@@ -108,7 +108,7 @@ func (g *policyLab) expectPorts(from, to machine, ports ...uint16) {
 
 // reaches checks whether one machine reaches a port of the other as wanted.
 func reaches(from, to machine, port netip.AddrPort, want bool) error {
-	err := dials(from.place, port)
+	err := dials(from.netns, port)
 	var timeout net.Error
 	switch {
 	case err == nil && !want:
@@ -195,7 +195,7 @@ func TestPolicyChangesUnderConnections(t *testing.T) {
 	var stays, stops []*stream
 	for _, a := range g.pod.addresses {
 		for from, all := range map[*machine]*[]*stream{&g.near: &stays, &g.far: &stops} {
-			s, err := startStream(from.name+" "+family(a), from.place, g.pod.place, a)
+			s, err := startStream(from.name+" "+family(a), from.netns, g.pod.netns, a)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -250,7 +250,7 @@ func TestPolicyOverRestart(t *testing.T) {
 			g.expectPorts(g.outside, g.pod)
 			tr := &traffic{t: t}
 			for _, a := range g.pod.addresses {
-				s, err := startStream("stream "+family(a), g.near.place, g.pod.place, a)
+				s, err := startStream("stream "+family(a), g.near.netns, g.pod.netns, a)
 				tr.add(s, err)
 				tr.streams = append(tr.streams, s)
 			}
@@ -282,10 +282,10 @@ func TestPolicyTurnedOn(t *testing.T) {
 	g.waitProblem(g.here, "default/web")
 	g.expectPorts(g.far, g.pod, backendPort, otherPort)
 	tr := &traffic{t: t}
-	s, err := startStream("stream", g.near.place, g.pod.place, g.pod.addresses[0])
+	s, err := startStream("stream", g.near.netns, g.pod.netns, g.pod.addresses[0])
 	tr.add(s, err)
 	tr.streams = append(tr.streams, s)
-	stranger, err := startStream("stranger", g.far.place, g.pod.place, g.pod.addresses[0])
+	stranger, err := startStream("stranger", g.far.netns, g.pod.netns, g.pod.addresses[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func TestPolicyThroughService(t *testing.T) {
 	for _, a := range serviceOfFar {
 		to := netip.AddrPortFrom(a, servicePort)
 		b.expectReply(g.near, to, g.pod)
-		if err := dials(g.far.place, to); err == nil {
+		if err := dials(g.far.netns, to); err == nil {
 			t.Errorf("far reaches %s", to)
 		}
 	}

@@ -24,7 +24,7 @@ import (
 func TestPolicyWithoutProgram(t *testing.T) {
 	t.Parallel()
 	g := newAdmitted(t)
-	received, err := datagrams(g.pod.place, g.pod.addresses[0])
+	received, err := datagrams(g.pod.netns, g.pod.addresses[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestPolicyWithoutProgram(t *testing.T) {
 		t.Helper()
 		count := received.from(from.addresses[0])
 		before := count.Load()
-		sendByStack(t, from.place, g.pod.addresses[0])
+		sendByStack(t, from.netns, g.pod.addresses[0])
 		time.Sleep(50 * time.Millisecond)
 		return count.Load() > before
 	}
@@ -47,7 +47,7 @@ func TestPolicyWithoutProgram(t *testing.T) {
 		})
 	}
 	added := g.addPod(g.here, "stranger")
-	stranger := machine{"stranger", g.lab.Place(added), added.Addresses}
+	stranger := machine{"stranger", added.Netns, added.Addresses}
 	// By another policy, since the first one allows TCP only.
 	g.policy("udp", fmt.Sprintf("{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: %d, protocol: UDP}]}]}", backendPort))
 	eventuallyReceived(g.near)
@@ -102,7 +102,7 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	g := newPolicyLab(t)
 	serveName(t, g.node, backendPort)
 	serveName(t, g.node, otherPort)
-	received, err := datagrams(g.outside.place, g.outside.addresses[0])
+	received, err := datagrams(g.outside.netns, g.outside.addresses[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	g.policy("egress", "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: client}}}]}]}")
 	g.expectPorts(g.pod, g.far, backendPort, otherPort)
 	g.expectPorts(g.pod, g.outside)
-	sendTo(t, g.pod.place, g.outside.addresses[0])
+	sendTo(t, g.pod.netns, g.outside.addresses[0])
 	fromPod := received.from(g.pod.addresses[0]) // its own address: packets through the kernel stack are not masqueraded
 	if n := fromPod.Load(); n > 0 {
 		t.Errorf("%d datagrams of the pod arrive at the external machine, which no policy allows", n)
@@ -146,7 +146,7 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	marks := received.from(g.node.addresses[0])
 	eventually(t, func() error { // earlier datagrams arrive before the node's mark
 		last, marked := before, marks.Load()
-		if err := sendAs(g.node.place, netip.Addr{}, netip.AddrPortFrom(g.outside.addresses[0], backendPort), []byte("mark"), 1); err != nil {
+		if err := sendAs(g.node.netns, netip.Addr{}, netip.AddrPortFrom(g.outside.addresses[0], backendPort), []byte("mark"), 1); err != nil {
 			return err
 		}
 		eventually(t, func() error {
@@ -169,7 +169,7 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	g.expectPorts(g.far, g.near, backendPort, otherPort)
 	stranger := netip.MustParseAddr("198.51.100.7")
 	for _, source := range []netip.Addr{g.near.addresses[0], stranger} {
-		if err := sendAs(g.pod.place, source, netip.AddrPortFrom(g.outside.addresses[0], backendPort), []byte("forged"), 3); err != nil {
+		if err := sendAs(g.pod.netns, source, netip.AddrPortFrom(g.outside.addresses[0], backendPort), []byte("forged"), 3); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -248,7 +248,7 @@ func (g *policyLab) waitRulesFor(devices ...string) {
 	slices.Sort(want)
 	eventually(g.t, func() error {
 		got := []string{}
-		err := g.node.place.Netlink(func(h *netlink.Handle) error {
+		err := g.node.netns.Netlink(func(h *netlink.Handle) error {
 			for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 				rules, err := complete(func() ([]netlink.Rule, error) { return h.RuleList(family) })
 				if err != nil {
@@ -271,7 +271,7 @@ func (g *policyLab) waitRulesFor(devices ...string) {
 }
 
 // sendByStack sends a datagram with an IP option, which programs pass to the kernel stack: no operation (RFC 791, 3.1).
-func sendByStack(t *testing.T, from testbed.Place, to netip.Addr) {
+func sendByStack(t *testing.T, from testbed.Netns, to netip.Addr) {
 	t.Helper()
 	err := from.Do(func() error {
 		socket, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, backendPort)))

@@ -48,7 +48,7 @@ type requests struct {
 }
 
 // startRequests starts a loop and its server, over "udp" or "tcp".
-func startRequests(name, protocol string, from, to testbed.Place, address netip.Addr) (*requests, error) {
+func startRequests(name, protocol string, from, to testbed.Netns, address netip.Addr) (*requests, error) {
 	r := &requests{name: name}
 	var err error
 	if protocol == "udp" {
@@ -64,7 +64,7 @@ func startRequests(name, protocol string, from, to testbed.Place, address netip.
 }
 
 // askAt starts a loop to an echo server that runs already.
-func askAt(name, protocol string, from testbed.Place, to netip.AddrPort) (*requests, error) {
+func askAt(name, protocol string, from testbed.Netns, to netip.AddrPort) (*requests, error) {
 	r := &requests{name: name, server: io.NopCloser(nil)}
 	err := from.Do(func() error {
 		client, err := net.DialTimeout(protocol, to.String(), patience)
@@ -90,7 +90,7 @@ func (r *requests) start() {
 	go r.listen()
 }
 
-func (r *requests) openTCP(from, to testbed.Place, address netip.Addr) error {
+func (r *requests) openTCP(from, to testbed.Netns, address netip.Addr) error {
 	client, server, err := connect(from, to, address)
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (r *requests) openTCP(from, to testbed.Place, address netip.Addr) error {
 	return nil
 }
 
-func (r *requests) openUDP(from, to testbed.Place, address netip.Addr) error {
+func (r *requests) openUDP(from, to testbed.Netns, address netip.Addr) error {
 	var server net.PacketConn
 	err := to.Do(func() (err error) {
 		server, err = net.ListenPacket("udp", netip.AddrPortFrom(address, 0).String())

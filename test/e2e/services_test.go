@@ -39,7 +39,7 @@ type services struct {
 func newServices(t *testing.T, flags ...string) *services {
 	s := &services{external: newExternal(t, flags...)}
 	p := s.addPod(s.here, "near")
-	s.near = machine{"near", s.lab.Place(p), p.Addresses}
+	s.near = machine{"near", p.Netns, p.Addresses}
 	for _, n := range s.nodes[:2] {
 		s.translate(n)
 	}
@@ -70,11 +70,11 @@ func (s *services) translate(n *node) {
 	}
 	// As kube-proxy: packets in state invalid are dropped.
 	rules.WriteString("chain forward { type filter hook forward priority 0; ct state invalid drop\n }\n}\n")
-	if out, err := n.Place().Output(s.t.Context(), "nft", rules.String()); err != nil {
+	if out, err := n.Output(s.t.Context(), "nft", rules.String()); err != nil {
 		s.t.Fatalf("%v\n%s", err, out)
 	}
 	// The node's own packets need a route before they are translated.
-	err := n.Place().Netlink(func(h *netlink.Handle) error {
+	err := n.Netlink(func(h *netlink.Handle) error {
 		uplink, err := h.LinkByName("eth0")
 		if err != nil {
 			return err
@@ -99,7 +99,7 @@ func (s *services) tracked(n *node, a, b netip.Addr) (count int) {
 	if a.Is4() {
 		family = unix.AF_INET
 	}
-	err := n.Place().Do(func() error {
+	err := n.Do(func() error {
 		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
 		for _, f := range flows {
 			if f.Forward.Protocol == unix.IPPROTO_TCP && f.Forward.SrcIP.Equal(a.AsSlice()) && f.Forward.DstIP.Equal(b.AsSlice()) {
@@ -167,7 +167,7 @@ func TestServiceAndBackendFromOnePort(t *testing.T) {
 			service netip.Addr
 			backend machine
 		}{{serviceOfFar[i], s.far}, {serviceOfNear[i], s.near}} {
-			for name, exchange := range map[string]func(client, backend testbed.Place, from, to netip.AddrPort) error{
+			for name, exchange := range map[string]func(client, backend testbed.Netns, from, to netip.AddrPort) error{
 				"TCP": exchangeTCP, "UDP": exchangeUDP,
 			} {
 				from := netip.AddrPortFrom(s.pod.addresses[i], clientPort)
@@ -179,7 +179,7 @@ func TestServiceAndBackendFromOnePort(t *testing.T) {
 					{netip.AddrPortFrom(to.backend.addresses[i], backendPort), to.backend},
 					{netip.AddrPortFrom(to.service, servicePort), to.backend},
 				} {
-					if err := exchange(s.pod.place, to.backend.place, from, to.address); err != nil {
+					if err := exchange(s.pod.netns, to.backend.netns, from, to.address); err != nil {
 						t.Fatalf("%s from %s to %s at %s: %v", name, from, to.address, to.backend.name, err)
 					}
 				}
@@ -194,7 +194,7 @@ func (s *services) expectService(client, backend machine, service netip.Addr) {
 	s.t.Helper()
 	s.expectExchange(client, backend, netip.AddrPortFrom(service, servicePort))
 	for _, network := range []string{"tcp", "udp"} {
-		if err := refusal(client.place, network, netip.AddrPortFrom(service, closedPort)); !errors.Is(err, unix.ECONNREFUSED) {
+		if err := refusal(client.netns, network, netip.AddrPortFrom(service, closedPort)); !errors.Is(err, unix.ECONNREFUSED) {
 			s.t.Errorf("%s to a closed port of %s over %s: %v, want ECONNREFUSED", client.name, service, network, err)
 		}
 	}
@@ -208,17 +208,17 @@ func (s *services) expectDirect(client, backend machine, address netip.Addr) {
 
 func (s *services) expectExchange(client, backend machine, to netip.AddrPort) {
 	s.t.Helper()
-	if err := exchangeTCP(client.place, backend.place, netip.AddrPort{}, to); err != nil {
+	if err := exchangeTCP(client.netns, backend.netns, netip.AddrPort{}, to); err != nil {
 		s.t.Fatalf("%s over TCP to %s at %s: %v", client.name, to, backend.name, err)
 	}
-	if err := exchangeUDP(client.place, backend.place, netip.AddrPort{}, to); err != nil {
+	if err := exchangeUDP(client.netns, backend.netns, netip.AddrPort{}, to); err != nil {
 		s.t.Fatalf("%s over UDP to %s at %s: %v", client.name, to, backend.name, err)
 	}
 }
 
 // exchangeTCP sends a megabyte to a server on backendPort, which sends it back. The client closes with RST, so that it
 // can reuse the port. The zero from is any.
-func exchangeTCP(client, backend testbed.Place, from, to netip.AddrPort) error {
+func exchangeTCP(client, backend testbed.Netns, from, to netip.AddrPort) error {
 	var listener net.Listener
 	err := backend.Do(func() (err error) {
 		listener, err = net.Listen("tcp", fmt.Sprintf(":%d", backendPort))
@@ -263,7 +263,7 @@ func exchangeTCP(client, backend testbed.Place, from, to netip.AddrPort) error {
 
 // exchangeUDP sends a datagram and one in fragments to a server on backendPort, which sends them back. The zero from is
 // any.
-func exchangeUDP(client, backend testbed.Place, from, to netip.AddrPort) error {
+func exchangeUDP(client, backend testbed.Netns, from, to netip.AddrPort) error {
 	var server *net.UDPConn
 	err := backend.Do(func() (err error) {
 		server, err = net.ListenUDP("udp", &net.UDPAddr{Port: backendPort})
@@ -298,7 +298,7 @@ func exchangeUDP(client, backend testbed.Place, from, to netip.AddrPort) error {
 }
 
 // refusal returns the error of a request to a closed port.
-func refusal(client testbed.Place, network string, to netip.AddrPort) error {
+func refusal(client testbed.Netns, network string, to netip.AddrPort) error {
 	return client.Do(func() error {
 		conn, err := net.DialTimeout(network, to.String(), patience)
 		if err != nil {

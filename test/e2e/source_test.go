@@ -33,8 +33,8 @@ type origins struct {
 func newOrigins(t *testing.T) *origins {
 	o := &origins{serviceLab: newServiceLab(t, "--tunnel=vxlan")}
 	p := o.addPod(o.here, "near")
-	o.near = machine{"near", o.lab.Place(p), p.Addresses}
-	err := o.pod.place.Do(func() (err error) {
+	o.near = machine{"near", p.Netns, p.Addresses}
+	err := o.pod.netns.Do(func() (err error) {
 		o.server, err = net.ListenPacket("udp", netip.AddrPortFrom(o.pod.addresses[0], backendPort).String())
 		return err
 	})
@@ -71,20 +71,20 @@ func TestForgedTunnels(t *testing.T) {
 		at              *node
 		program, reason string
 	}{
-		{"a pod, at the node's InternalIP", func() error { return sendUDP(o.far.place, asNode, payload) }, o.here, "from_tunnel", "unknown_tunnel_peer"},
-		{"a pod of the same node", func() error { return sendUDP(o.near.place, asNode, payload) }, o.here, "from_tunnel", "unknown_tunnel_peer"},
-		{"a pod, masqueraded, at another address of the node", func() error { return sendUDP(o.far.place, asVIP, payload) }, o.nodes[1], "from_pod", "tunnel_port"},
+		{"a pod, at the node's InternalIP", func() error { return sendUDP(o.far.netns, asNode, payload) }, o.here, "from_tunnel", "unknown_tunnel_peer"},
+		{"a pod of the same node", func() error { return sendUDP(o.near.netns, asNode, payload) }, o.here, "from_tunnel", "unknown_tunnel_peer"},
+		{"a pod, masqueraded, at another address of the node", func() error { return sendUDP(o.far.netns, asVIP, payload) }, o.nodes[1], "from_pod", "tunnel_port"},
 		{"a pod, through a Service, packet by packet", func() error {
-			return sendUDP(o.far.place, netip.AddrPortFrom(serviceOfFar[0], servicePort), payload)
+			return sendUDP(o.far.netns, netip.AddrPortFrom(serviceOfFar[0], servicePort), payload)
 		}, o.nodes[1], "from_pod", "tunnel_port"},
 		{"a process in a pod, through a Service", func() error {
-			return sendByProcess(t, o.far.place, netip.AddrPortFrom(serviceOfFar[0], servicePort))
+			return sendByProcess(t, o.far.netns, netip.AddrPortFrom(serviceOfFar[0], servicePort))
 		}, o.nodes[1], "from_pod", "tunnel_port"},
 		{"the external machine, through a NodePort", func() error {
-			return sendUDP(o.outside.place, netip.AddrPortFrom(o.peer.addresses[0], nodePort), payload)
+			return sendUDP(o.outside.netns, netip.AddrPortFrom(o.peer.addresses[0], nodePort), payload)
 		}, o.nodes[1], "from_wire", "tunnel_port"},
-		{"the other node, at another address of this one", func() error { return sendUDP(o.peer.place, asVIP, payload) }, o.here, "from_tunnel", "tunnel_port"},
-		{"the other node, in the name of a third one", func() error { return sendUDP(o.peer.place, asNode, payload) }, o.here, "from_tunnel", "invalid_source"},
+		{"the other node, at another address of this one", func() error { return sendUDP(o.peer.netns, asVIP, payload) }, o.here, "from_tunnel", "tunnel_port"},
+		{"the other node, in the name of a third one", func() error { return sendUDP(o.peer.netns, asNode, payload) }, o.here, "from_tunnel", "invalid_source"},
 		{"a pod, at its node's loopback address", func() error { return o.sendToLoopback(payload) }, o.here, "from_tunnel", "unknown_tunnel_peer"},
 	} {
 		before := o.dropped(attack.at, attack.program, attack.reason)
@@ -108,7 +108,7 @@ func TestForgedOrigins(t *testing.T) {
 	for whose, source := range map[string]netip.Addr{"a pod here": o.near.addresses[0], "a tunnelled pod": o.far.addresses[0], "a tunnelled node": o.peer.addresses[0]} {
 		before := o.dropped(o.here, "from_wire", "invalid_source")
 		const count = 3
-		if err := sendAs(o.outside.place, source, netip.AddrPortFrom(o.pod.addresses[0], backendPort), []byte("forged"), count); err != nil {
+		if err := sendAs(o.outside.netns, source, netip.AddrPortFrom(o.pod.addresses[0], backendPort), []byte("forged"), count); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, func() error {
@@ -133,7 +133,7 @@ func (o *origins) forgedVXLAN() []byte {
 // own address.
 func (o *origins) wantOnlyTrue() {
 	o.t.Helper()
-	if err := sendUDP(o.far.place, netip.AddrPortFrom(o.pod.addresses[0], backendPort), []byte("true")); err != nil {
+	if err := sendUDP(o.far.netns, netip.AddrPortFrom(o.pod.addresses[0], backendPort), []byte("true")); err != nil {
 		o.t.Fatal(err)
 	}
 	_ = o.server.SetReadDeadline(time.Now().Add(patience))
@@ -144,7 +144,7 @@ func (o *origins) wantOnlyTrue() {
 	}
 }
 
-func sendUDP(from testbed.Place, to netip.AddrPort, data []byte) error {
+func sendUDP(from testbed.Netns, to netip.AddrPort, data []byte) error {
 	return from.Do(func() error {
 		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 		if err != nil {
@@ -156,7 +156,7 @@ func sendUDP(from testbed.Place, to netip.AddrPort, data []byte) error {
 }
 
 // sendByProcess sends a datagram from a process in the pod's cgroup, where programs translate sockets.
-func sendByProcess(t *testing.T, from testbed.Place, to netip.AddrPort) error {
+func sendByProcess(t *testing.T, from testbed.Netns, to netip.AddrPort) error {
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", fmt.Sprintf("echo VXLAN >/dev/udp/%s/%d", to.Addr(), to.Port()))
 	return from.Run(cmd)
 }
@@ -164,7 +164,7 @@ func sendByProcess(t *testing.T, from testbed.Place, to netip.AddrPort) error {
 // sendToLoopback sends a frame to the loopback address of a pod's node, where route_localnet lets it in.
 func (o *origins) sendToLoopback(payload []byte) error {
 	o.sysctl(o.here, "net/ipv4/conf/all/route_localnet", "1")
-	raw, err := newRawSocket(o.near.place, o.hostMAC(o.here, &testbed.Pod{Name: "near", Addresses: o.near.addresses}))
+	raw, err := newRawSocket(o.near.netns, o.hostMAC(o.here, &testbed.Pod{Name: "near", Addresses: o.near.addresses}))
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func withChecksum(p []byte) []byte {
 // hold adds an address to a node's uplink that its Node object does not have.
 func (c *cluster) hold(n *node, a netip.Addr) {
 	c.t.Helper()
-	changeLink(c.t, n.Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
+	changeLink(c.t, n.Netns, testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
 		return h.AddrAdd(l, &netlink.Addr{IPNet: testbed.IPNet(netip.PrefixFrom(a, 24))})
 	})
 }

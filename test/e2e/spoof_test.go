@@ -24,7 +24,7 @@ func TestSpoofedSource(t *testing.T) {
 		t.Run(routing, func(t *testing.T) {
 			c := up(t, testbed.Options{IPv6: true}, "--routing", routing)
 			p := c.addPods()
-			liar := c.lab.Place(p.a)
+			liar := p.a.Netns
 			targets := map[string]*testbed.Pod{"pod of the node": p.b, "pod of another node": p.far, "node": asPod(c.nodes[0], p.a)}
 			stranger := []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7")}
 			for i := range p.a.Addresses {
@@ -34,7 +34,7 @@ func TestSpoofedSource(t *testing.T) {
 							continue // the packet would not leave the pod
 						}
 						what := fmt.Sprintf("%s address %s to the %s", whose, source, name)
-						c.wantNotReceived(what, liar, c.lab.Place(target), source, netip.AddrPortFrom(target.Addresses[i], 4242))
+						c.wantNotReceived(what, liar, target.Netns, source, netip.AddrPortFrom(target.Addresses[i], 4242))
 					}
 				}
 			}
@@ -44,7 +44,7 @@ func TestSpoofedSource(t *testing.T) {
 
 // wantNotReceived sends packets with a spoofed source and then one with the pod's own. It fails the test unless only the
 // last one arrives and the others are counted.
-func (c *cluster) wantNotReceived(what string, from, to testbed.Place, source netip.Addr, target netip.AddrPort) {
+func (c *cluster) wantNotReceived(what string, from, to testbed.Netns, source netip.Addr, target netip.AddrPort) {
 	c.t.Helper()
 	const spoofed, own = 0xff, 0x11 // data
 	var receiver net.PacketConn
@@ -79,7 +79,7 @@ func (c *cluster) wantNotReceived(what string, from, to testbed.Place, source ne
 }
 
 // sendAs sends UDP packets with this source address; the zero address is the pod's own.
-func sendAs(from testbed.Place, source netip.Addr, target netip.AddrPort, data []byte, count int) error {
+func sendAs(from testbed.Netns, source netip.Addr, target netip.AddrPort, data []byte, count int) error {
 	var local *net.UDPAddr
 	if source.IsValid() {
 		local = &net.UDPAddr{IP: source.AsSlice()}
@@ -104,16 +104,16 @@ func sendAs(from testbed.Place, source netip.Addr, target netip.AddrPort, data [
 }
 
 // holdAddress adds an address to lo, so that the kernel accepts it as a source.
-func holdAddress(place testbed.Place, address netip.Addr) error {
-	return onLoopback(place, address, func(h *netlink.Handle, l netlink.Link, a *netlink.Addr) error { return h.AddrAdd(l, a) })
+func holdAddress(netns testbed.Netns, address netip.Addr) error {
+	return onLoopback(netns, address, func(h *netlink.Handle, l netlink.Link, a *netlink.Addr) error { return h.AddrAdd(l, a) })
 }
 
-func dropAddress(place testbed.Place, address netip.Addr) {
-	_ = onLoopback(place, address, func(h *netlink.Handle, l netlink.Link, a *netlink.Addr) error { return h.AddrDel(l, a) })
+func dropAddress(netns testbed.Netns, address netip.Addr) {
+	_ = onLoopback(netns, address, func(h *netlink.Handle, l netlink.Link, a *netlink.Addr) error { return h.AddrDel(l, a) })
 }
 
-func onLoopback(place testbed.Place, address netip.Addr, do func(*netlink.Handle, netlink.Link, *netlink.Addr) error) error {
-	return place.Netlink(func(h *netlink.Handle) error {
+func onLoopback(netns testbed.Netns, address netip.Addr, do func(*netlink.Handle, netlink.Link, *netlink.Addr) error) error {
+	return netns.Netlink(func(h *netlink.Handle) error {
 		lo, err := h.LinkByName("lo")
 		if err != nil {
 			return err
@@ -152,14 +152,14 @@ func TestRawFrames(t *testing.T) {
 	p := c.addPods()
 	var receiver net.PacketConn
 	target := netip.AddrPortFrom(p.b.Addresses[0], 4242)
-	if err := c.lab.Place(p.b).Do(func() (err error) {
+	if err := p.b.Do(func() (err error) {
 		receiver, err = net.ListenPacket("udp", target.String())
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	defer receiver.Close()
-	raw, err := newRawSocket(c.lab.Place(p.a), c.hostMAC(n, p.a))
+	raw, err := newRawSocket(p.a.Netns, c.hostMAC(n, p.a))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,9 +220,9 @@ type rawSocket struct {
 	from, to net.HardwareAddr
 }
 
-func newRawSocket(place testbed.Place, to net.HardwareAddr) (*rawSocket, error) {
+func newRawSocket(netns testbed.Netns, to net.HardwareAddr) (*rawSocket, error) {
 	r := &rawSocket{to: to}
-	return r, place.Do(func() error {
+	return r, netns.Do(func() error {
 		device, err := net.InterfaceByName(podInterface)
 		if err != nil {
 			return err
@@ -270,16 +270,16 @@ func TestNothingIsForwardedBeforeAdd(t *testing.T) {
 	t.Parallel()
 	g := newPolicyLab(t)
 	g.policy("udp", fmt.Sprintf("{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: %d, protocol: UDP}]}]}", backendPort))
-	heard, err := datagrams(g.pod.place, g.pod.addresses[0])
+	heard, err := datagrams(g.pod.netns, g.pod.addresses[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer heard.socket.Close()
-	heard.isReached(t, g.far.place, g.pod.addresses[0])
+	heard.isReached(t, g.far.netns, g.pod.addresses[0])
 
 	attacker := g.newPod(g.here, "attacker")
 	conf, forged := runtimeConf(attacker), netip.AddrPortFrom(g.far.addresses[0], 4444)
-	err = g.here.Place().Do(func() error {
+	err = g.here.Do(func() error {
 		pair, err := device.Pods.Create(device.PodSpec{ContainerID: conf.ContainerID, IfName: conf.IfName, Netns: conf.NetNS})
 		if err != nil {
 			return err
@@ -290,7 +290,7 @@ func TestNothingIsForwardedBeforeAdd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = g.lab.Place(attacker).Do(func() error {
+	err = attacker.Do(func() error {
 		socket, err := net.DialUDP("udp4", net.UDPAddrFromAddrPort(forged), net.UDPAddrFromAddrPort(netip.AddrPortFrom(g.pod.addresses[0], backendPort)))
 		if err != nil {
 			return err
@@ -306,7 +306,7 @@ func TestNothingIsForwardedBeforeAdd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heard.isReached(t, g.far.place, g.pod.addresses[0])
+	heard.isReached(t, g.far.netns, g.pod.addresses[0])
 	if _, arrived := heard.sockets.Load(forged); arrived {
 		t.Error("a forged datagram arrives from a device without programs")
 	}

@@ -32,8 +32,8 @@ type stream struct {
 	receiver chan error
 }
 
-// startStream opens a connection between two places and starts to send.
-func startStream(name string, from, to testbed.Place, address netip.Addr) (*stream, error) {
+// startStream opens a connection between two namespaces and starts to send.
+func startStream(name string, from, to testbed.Netns, address netip.Addr) (*stream, error) {
 	client, server, err := connect(from, to, address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -44,8 +44,8 @@ func startStream(name string, from, to testbed.Place, address netip.Addr) (*stre
 	return s, nil
 }
 
-// connect makes a TCP connection from one place to another.
-func connect(from, to testbed.Place, address netip.Addr) (client, server net.Conn, err error) {
+// connect makes a TCP connection from one namespace to another.
+func connect(from, to testbed.Netns, address netip.Addr) (client, server net.Conn, err error) {
 	var l net.Listener
 	err = to.Do(func() (err error) {
 		l, err = net.Listen("tcp", netip.AddrPortFrom(address, 0).String())

@@ -32,7 +32,7 @@ func TestTablesBecomeEmpty(t *testing.T) {
 	for _, server := range []machine{b.far, b.outside} {
 		serveName(t, server, backendPort)
 		for _, a := range server.addresses {
-			echo, err := externalEchoAt(server.place, netip.AddrPortFrom(a, backendPort))
+			echo, err := externalEchoAt(server.netns, netip.AddrPortFrom(a, backendPort))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func TestTablesBecomeEmpty(t *testing.T) {
 				t.Errorf("UDP from %s to %s: %v", p.from.name, p.to, err)
 			}
 		}
-		if _, err := externalPing(b.pod.place, b.outside.place, b.outside.addresses[i]); err != nil {
+		if _, err := externalPing(b.pod.netns, b.outside.netns, b.outside.addresses[i]); err != nil {
 			t.Errorf("ping from %s to %s: %v", b.pod.name, b.outside.addresses[i], err)
 		}
 		b.expectRejection(b.pod, b.outside, i)
@@ -122,7 +122,7 @@ func (p path) send(size int) error {
 }
 
 func (p path) dial(network string, use func(net.Conn) error) error {
-	return p.from.place.Do(func() error {
+	return p.from.netns.Do(func() error {
 		conn, err := net.DialTimeout(network, p.to.String(), patience)
 		if err != nil {
 			return err

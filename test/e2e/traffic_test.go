@@ -42,7 +42,7 @@ func (tr *traffic) start(lab *testbed.Lab, from, to *testbed.Pod, address netip.
 	name := func(kind string) string {
 		return fmt.Sprintf("%s %s→%s %s", kind, from.Name, to.Name, family(address))
 	}
-	a, b := lab.Place(from), lab.Place(to)
+	a, b := from.Netns, to.Netns
 	s, err := startStream(name("stream"), a, b, address)
 	tr.add(s, err)
 	tr.streams = append(tr.streams, s)

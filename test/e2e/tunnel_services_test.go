@@ -29,7 +29,7 @@ func TestServicesThroughTunnels(t *testing.T) {
 			s.openNodePort()
 			for i, address := range s.node.addresses {
 				to := netip.AddrPortFrom(address, nodePort)
-				if err := exchangeTCP(s.outside.place, s.far.place, netip.AddrPort{}, to); err != nil {
+				if err := exchangeTCP(s.outside.netns, s.far.netns, netip.AddrPort{}, to); err != nil {
 					t.Errorf("external machine to the node port at %s: %v", to, err)
 				}
 				seen, err := externalUDPAt(s.outside, s.far, to)
@@ -56,7 +56,7 @@ func (s *services) openNodePort() {
 		}
 	}
 	rules += "}\nchain postrouting { type nat hook postrouting priority 100; mark 0x4000 masquerade\n}\n}\n"
-	if out, err := s.node.place.Output(s.t.Context(), "nft", rules); err != nil {
+	if out, err := s.node.netns.Output(s.t.Context(), "nft", rules); err != nil {
 		s.t.Fatalf("%v\n%s", err, out)
 	}
 }
@@ -67,12 +67,12 @@ func externalUDPAt(client, backend machine, to netip.AddrPort) (seen netip.Addr,
 	if to.Addr().Is6() {
 		address = backend.addresses[1]
 	}
-	echo, err := externalEchoAt(backend.place, netip.AddrPortFrom(address, backendPort))
+	echo, err := externalEchoAt(backend.netns, netip.AddrPortFrom(address, backendPort))
 	if err != nil {
 		return seen, err
 	}
 	defer echo.Close()
-	err = client.place.Do(func() error {
+	err = client.netns.Do(func() error {
 		socket, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 		if err != nil {
 			return err

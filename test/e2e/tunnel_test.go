@@ -203,7 +203,7 @@ func TestTunnelRestored(t *testing.T) {
 		{"-6", "route", "flush", "dev", tunnelDevice},
 	} {
 		before := c.tunnelState(n)
-		if output, err := n.Place().Output(t.Context(), "ip", damage...); err != nil {
+		if output, err := n.Output(t.Context(), "ip", damage...); err != nil {
 			t.Fatalf("%v: %v: %s", damage, err, output)
 		}
 		eventually(t, func() error {
@@ -230,7 +230,7 @@ func (c *cluster) tunnelState(n *node) string {
 		{"-o", "-d", "link", "show", tunnelDevice}, {"-o", "address", "show", tunnelDevice, "scope", "global"},
 		{"rule"}, {"-6", "rule"}, {"route"}, {"-6", "route", "show", "proto", "190"}, {"route", "show", "table", "190"}, {"-6", "route", "show", "table", "190"},
 	} {
-		output, err := n.Place().Output(c.t.Context(), "ip", what...)
+		output, err := n.Output(c.t.Context(), "ip", what...)
 		if err != nil {
 			output = []byte(err.Error())
 		}
@@ -248,7 +248,7 @@ func (c *cluster) tunnelState(n *node) string {
 
 func (c *cluster) tunnelIndex(n *node) (index int) {
 	c.t.Helper()
-	err := n.Place().Netlink(func(h *netlink.Handle) error {
+	err := n.Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(tunnelDevice)
 		if err == nil {
 			index = link.Attrs().Index
@@ -270,7 +270,7 @@ func TestTunnelPortTaken(t *testing.T) {
 	for _, command := range [][]string{
 		{"link", "add", "flannel.1", "type", "vxlan", "id", "1", "dstport", "4789"}, {"link", "set", "flannel.1", "up"},
 	} {
-		if output, err := n.Place().Output(t.Context(), "ip", command...); err != nil {
+		if output, err := n.Output(t.Context(), "ip", command...); err != nil {
 			t.Fatalf("%v: %v: %s", command, err, output)
 		}
 	}
@@ -285,7 +285,7 @@ func TestTunnelPortTaken(t *testing.T) {
 	if err := errors.Join(c.reach(pods[0], pods[1]), c.reach(pods[1], pods[0]), c.reach(pods[1], pods[2])); err != nil {
 		t.Error(err)
 	}
-	changeLink(t, n.Place(), "flannel.1", (*netlink.Handle).LinkDel)
+	changeLink(t, n.Netns, "flannel.1", (*netlink.Handle).LinkDel)
 	c.waitNoProblem(n)
 	if err := errors.Join(c.reach(pods[0], pods[2]), c.reach(pods[2], pods[0])); err != nil {
 		t.Error(err)
@@ -326,7 +326,7 @@ func TestNodeMovesBetweenSubnets(t *testing.T) {
 			return nil
 		})
 		eventually(t, func() error {
-			links, err := n.Place().Output(t.Context(), "ip", "-o", "link", "show", "type", "vxlan")
+			links, err := n.Output(t.Context(), "ip", "-o", "link", "show", "type", "vxlan")
 			if got := strings.Count(string(links), tunnelDevice); err != nil || got != tunnels {
 				return errors.Join(err, fmt.Errorf("%d tunnel devices, want %d", got, tunnels))
 			}
@@ -343,7 +343,7 @@ func TestNodeMovesBetweenSubnets(t *testing.T) {
 // sysctl sets a kernel setting of a node.
 func (c *cluster) sysctl(n *node, name, value string) {
 	c.t.Helper()
-	if err := n.Place().WriteSysctl(name, value); err != nil {
+	if err := n.WriteSysctl(name, value); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -83,7 +83,7 @@ func TestVanishingPodsLeaveNodeReady(t *testing.T) {
 	}
 	before := c.failedReconciliations(n)
 	for _, name := range devices {
-		changeLink(t, n.Place(), name, (*netlink.Handle).LinkDel)
+		changeLink(t, n.Netns, name, (*netlink.Handle).LinkDel)
 		time.Sleep(10 * time.Millisecond) // spreads them over several reconciliations
 	}
 	c.waitNoTraces(n)

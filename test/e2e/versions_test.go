@@ -110,9 +110,9 @@ func newVersions(t *testing.T, p programs, flags []string) *versions {
 	v.writeManifest("outer.yaml", onNodes(outer))
 	v.writeManifest("inner.yaml", serviceYAML("inner", serviceOfNear, "", v.pod))
 	for _, to := range at(echoPort, v.far.addresses...) {
-		serveEcho(t, v.far.place, to)
+		serveEcho(t, v.far.netns, to)
 		var echo net.PacketConn
-		err := v.far.place.Do(func() (err error) {
+		err := v.far.netns.Do(func() (err error) {
 			echo, err = net.ListenPacket("udp", to.String())
 			return err
 		})
@@ -151,7 +151,7 @@ func (v *versions) expectConnections() {
 		}
 		for from, to := range map[*machine]netip.AddrPort{&v.pod: outer, &v.outside: netip.AddrPortFrom(v.node.addresses[i], nodePort)} {
 			eventually(v.t, func() error {
-				if err := askEcho(from.place, to); err != nil {
+				if err := askEcho(from.netns, to); err != nil {
 					return fmt.Errorf("%s to %s: %w", from.name, to, err)
 				}
 				return nil
@@ -164,12 +164,12 @@ func (v *versions) expectConnections() {
 func (v *versions) startTraffic() {
 	v.t.Helper()
 	for _, a := range v.pod.addresses {
-		s, err := startStream("stream near→pod "+family(a), v.near.place, v.pod.place, a)
+		s, err := startStream("stream near→pod "+family(a), v.near.netns, v.pod.netns, a)
 		v.direct.add(s, err)
 		v.direct.streams = append(v.direct.streams, s)
 	}
 	for _, a := range v.pod.addresses {
-		r, err := startRequests("requests near→pod "+family(a), "udp", v.near.place, v.pod.place, a)
+		r, err := startRequests("requests near→pod "+family(a), "udp", v.near.netns, v.pod.netns, a)
 		v.direct.add(r, err)
 	}
 	v.startRemembered()
@@ -180,16 +180,16 @@ func (v *versions) startTraffic() {
 		probeAt(slices.Concat(at(backendPort, v.far.addresses...), at(servicePort, serviceOfFar...)), v.near),
 	}
 	var err error
-	if v.received, err = datagrams(v.pod.place, v.pod.addresses[0]); err != nil {
+	if v.received, err = datagrams(v.pod.netns, v.pod.addresses[0]); err != nil {
 		v.t.Fatal(err)
 	}
 	v.t.Cleanup(func() { v.received.socket.Close() })
 	for _, from := range []machine{v.near, v.far, v.outside} {
-		sendTo(v.t, from.place, v.pod.addresses[0])
+		sendTo(v.t, from.netns, v.pod.addresses[0])
 	}
 	for _, to := range at(servicePort, serviceOfFar...) {
 		for _, protocol := range []string{"tcp", "udp"} {
-			v.processes = append(v.processes, startProcess(v.t, v.pod.place, protocol, to))
+			v.processes = append(v.processes, startProcess(v.t, v.pod.netns, protocol, to))
 		}
 	}
 	v.waitProgress()
@@ -198,16 +198,16 @@ func (v *versions) startTraffic() {
 func (v *versions) startRemembered() {
 	v.t.Helper()
 	for _, a := range v.far.addresses {
-		r, err := startRequests("udp requests pod→far "+family(a), "udp", v.pod.place, v.far.place, a)
+		r, err := startRequests("udp requests pod→far "+family(a), "udp", v.pod.netns, v.far.netns, a)
 		v.remember(r, err)
 	}
 	for i, a := range v.outside.addresses {
 		for _, protocol := range []string{"tcp", "udp"} {
-			masqueraded, err := startRequests(protocol+" requests pod→external "+family(a), protocol, v.pod.place, v.outside.place, a)
+			masqueraded, err := startRequests(protocol+" requests pod→external "+family(a), protocol, v.pod.netns, v.outside.netns, a)
 			v.remember(masqueraded, err)
-			inside, err := askAt(protocol+" requests pod→Service→far "+family(a), protocol, v.pod.place, netip.AddrPortFrom(serviceOfFar[i], servicePort))
+			inside, err := askAt(protocol+" requests pod→Service→far "+family(a), protocol, v.pod.netns, netip.AddrPortFrom(serviceOfFar[i], servicePort))
 			v.remember(inside, err)
-			atNode, err := askAt(protocol+" requests external→port of node→far "+family(a), protocol, v.outside.place, netip.AddrPortFrom(v.node.addresses[i], nodePort))
+			atNode, err := askAt(protocol+" requests external→port of node→far "+family(a), protocol, v.outside.netns, netip.AddrPortFrom(v.node.addresses[i], nodePort))
 			v.remember(atNode, err)
 		}
 	}
@@ -320,7 +320,7 @@ func (v *versions) exchangePods() {
 func (v *versions) wantNoProblems(n *node, p programs) {
 	v.t.Helper()
 	eventually(v.t, func() error {
-		out, err := n.Place().Output(v.t.Context(), p.Command(), "status", "-o", "json", "--socket", n.socket())
+		out, err := n.Output(v.t.Context(), p.Command(), "status", "-o", "json", "--socket", n.socket())
 		var status struct{ Problems []string }
 		if err = errors.Join(err, json.Unmarshal(out, &status)); err != nil {
 			return err
@@ -383,7 +383,7 @@ func (v *versions) remove(p programs) {
 			v.t.Errorf("stop agent of %s: %v", n.Name, err)
 		}
 		args := append([]string{"uninstall", "--state-dir", n.stateDir(), "--bpffs", n.BPFFS}, h.flags()...)
-		if _, err := n.Place().Output(v.t.Context(), p.Agent(), args...); err != nil {
+		if _, err := n.Output(v.t.Context(), p.Agent(), args...); err != nil {
 			v.t.Error(err)
 		}
 		err := filepath.WalkDir(n.BPFFS, func(path string, f fs.DirEntry, err error) error {
@@ -414,8 +414,8 @@ func (w *countingWriter) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// startProcess starts a process in the cgroup of a place.
-func startProcess(t *testing.T, from testbed.Place, protocol string, to netip.AddrPort) *process {
+// startProcess starts a process in the cgroup of a namespace.
+func startProcess(t *testing.T, from testbed.Netns, protocol string, to netip.AddrPort) *process {
 	t.Helper()
 	// A line is one byte, because bash reads one byte of a datagram.
 	script := fmt.Sprintf(`exec 3<>/dev/%s/%s/%d; while echo >&3 && read -t 20 -u 3; do echo -n .; sleep 0.02; done; exit 1`, protocol, to.Addr(), to.Port())

@@ -8,10 +8,10 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// changeLink changes a device of a place.
-func changeLink(t *testing.T, place testbed.Place, name string, change func(*netlink.Handle, netlink.Link) error) {
+// changeLink changes a device of a namespace.
+func changeLink(t *testing.T, netns testbed.Netns, name string, change func(*netlink.Handle, netlink.Link) error) {
 	t.Helper()
-	err := place.Netlink(func(h *netlink.Handle) error {
+	err := netns.Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(name)
 		if err != nil {
 			return err
@@ -26,7 +26,7 @@ func changeLink(t *testing.T, place testbed.Place, name string, change func(*net
 // setUplink sets the node's uplink up or down.
 func setUplink(t *testing.T, n *node, up bool) {
 	t.Helper()
-	changeLink(t, n.Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
+	changeLink(t, n.Netns, testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
 		if up {
 			return h.LinkSetUp(l)
 		}
@@ -37,13 +37,13 @@ func setUplink(t *testing.T, n *node, up bool) {
 // setUplinkMTU changes the MTU of the node's uplink.
 func setUplinkMTU(t *testing.T, n *node, mtu int) {
 	t.Helper()
-	changeLink(t, n.Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMTU(l, mtu) })
+	changeLink(t, n.Netns, testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMTU(l, mtu) })
 }
 
 // flushAddresses removes the IPv4 addresses of a pod's device.
-func flushAddresses(t *testing.T, place testbed.Place) {
+func flushAddresses(t *testing.T, netns testbed.Netns) {
 	t.Helper()
-	changeLink(t, place, podInterface, func(h *netlink.Handle, l netlink.Link) error {
+	changeLink(t, netns, podInterface, func(h *netlink.Handle, l netlink.Link) error {
 		addresses, err := h.AddrList(l, netlink.FAMILY_V4)
 		for i := range addresses {
 			if err := h.AddrDel(l, &addresses[i]); err != nil {
@@ -55,8 +55,8 @@ func flushAddresses(t *testing.T, place testbed.Place) {
 }
 
 // deviceMTU reads the MTU of a device.
-func deviceMTU(place testbed.Place, name string) (mtu int, err error) {
-	err = place.Netlink(func(h *netlink.Handle) error {
+func deviceMTU(netns testbed.Netns, name string) (mtu int, err error) {
+	err = netns.Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(name)
 		if err == nil {
 			mtu = link.Attrs().MTU

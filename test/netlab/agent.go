@@ -37,7 +37,7 @@ func StartAgent(n *testbed.Node, cmd *exec.Cmd) (*Agent, error) {
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := n.Place().Start(cmd); err != nil {
+	if err := n.Start(cmd); err != nil {
 		return nil, err
 	}
 	a := &Agent{Cmd: cmd, Ended: make(chan struct{})}

@@ -49,7 +49,7 @@ func NewNetwork(n *testbed.Node, p Programs, cniVersion string, own map[string]a
 	if err != nil {
 		return Network{}, err
 	}
-	runs := &plugin.Executor{Place: n.Place()}
+	runs := &plugin.Executor{Netns: n.Netns}
 	dirs := []string{p.Dir, ReferencePlugins}
 	return Network{libcni.NewCNIConfigWithCacheDir(dirs, filepath.Join(n.StateDir, "cni-cache"), runs), list}, nil
 }
@@ -57,14 +57,14 @@ func NewNetwork(n *testbed.Node, p Programs, cniVersion string, own map[string]a
 // RuntimeConf is the runtime configuration of a pod in the namespace default.
 func RuntimeConf(pod *testbed.Pod) *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{
-		ContainerID: filepath.Base(pod.Netns),
-		NetNS:       pod.Netns,
+		ContainerID: filepath.Base(pod.Path),
+		NetNS:       pod.Path,
 		IfName:      PodInterface,
 		Args: [][2]string{
 			{"IgnoreUnknown", "1"},
 			{"K8S_POD_NAMESPACE", "default"},
 			{"K8S_POD_NAME", pod.Name},
-			{"K8S_POD_INFRA_CONTAINER_ID", filepath.Base(pod.Netns)},
+			{"K8S_POD_INFRA_CONTAINER_ID", filepath.Base(pod.Path)},
 		},
 	}
 }

@@ -34,7 +34,7 @@ type fake struct {
 	spaces     map[string]corev1.Namespace
 	pods       map[string]corev1.Pod
 	services   map[string]corev1.Service
-	places     map[string]testbed.Place // by node
+	nodeNetns  map[string]testbed.Netns // by node
 	networks   map[string]string        // by node: the beginning of its pods' addresses
 	workers    int
 	// breakPod changes a pod when it is created; deny gives the error of a request; stuck keeps namespaces.
@@ -206,7 +206,7 @@ func (f *fake) Worker(ctx context.Context, _, pod string) (*worker.Conn, error) 
 	out, replies := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := worker.Loop(ctx, f.places[p.Spec.NodeName], requests, replies)
+		err := worker.Loop(ctx, f.nodeNetns[p.Spec.NodeName], requests, replies)
 		replies.Close()
 		f.mu.Lock()
 		f.workers--
@@ -230,7 +230,7 @@ func newFake() *fake {
 	return &fake{
 		nodes:  []corev1.Node{newNode("n1", "10.79.0.1"), newNode("n2", "10.79.1.1")},
 		spaces: map[string]corev1.Namespace{}, pods: map[string]corev1.Pod{}, services: map[string]corev1.Service{},
-		places: map[string]testbed.Place{}, networks: map[string]string{"n1": "10.79.0.", "n2": "10.79.1."},
+		nodeNetns: map[string]testbed.Netns{}, networks: map[string]string{"n1": "10.79.0.", "n2": "10.79.1."},
 	}
 }
 
@@ -245,7 +245,7 @@ func newNetwork(t *testing.T) *fake {
 	var spaces [2]ns.NetNS
 	for i := range spaces {
 		spaces[i] = testenv.NewNetns(t)
-		f.places[f.nodes[i].Name] = testbed.Place{Netns: spaces[i].Path(), CPU: testbed.AnyCPU}
+		f.nodeNetns[f.nodes[i].Name] = testbed.Netns{Path: spaces[i].Path()}
 	}
 	up := func(device, beginning string) error {
 		link, err := netlink.LinkByName(device)

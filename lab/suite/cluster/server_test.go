@@ -213,7 +213,7 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request, namespace, pod str
 	}
 	defer socket.Close()
 	s.mu.Lock()
-	place := s.places[s.pods[pod].Spec.NodeName]
+	netns := s.nodeNetns[s.pods[pod].Spec.NodeName]
 	s.workers++
 	s.mu.Unlock()
 	requests, in := io.Pipe()
@@ -231,7 +231,7 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request, namespace, pod str
 			}
 		}
 	}()
-	_ = worker.Loop(r.Context(), place, requests, channel{socket})
+	_ = worker.Loop(r.Context(), netns, requests, channel{socket})
 	s.mu.Lock()
 	s.workers--
 	s.mu.Unlock()

@@ -189,7 +189,7 @@ func (s *Suite) open(ctx context.Context, n network.Network) (m *member, err err
 			return m, fmt.Errorf("add pod %s of %s: %w", pod.name, n.Name(), err)
 		}
 		pod.keep(made)
-		if err := m.Prepare(m.Lab.Place(made), suite.UsualReserved); err != nil {
+		if err := m.Prepare(made.Netns, suite.UsualReserved); err != nil {
 			return m, err
 		}
 	}

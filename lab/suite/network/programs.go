@@ -120,7 +120,7 @@ func readPrograms(ctx context.Context, m *member) (map[string]agentapi.Program, 
 
 // podPackets counts the packets of the client pod's devices.
 func podPackets(m *member) (packets uint64, err error) {
-	err = m.Lab.Place(m.Client).Do(func() (err error) {
+	err = m.Client.Do(func() (err error) {
 		packets, err = procstat.Packets()
 		return err
 	})

@@ -61,7 +61,7 @@ func (m *member) arrange(p result.Placement, count bool) (err error) {
 	if m.wireSink, err = packetgen.CountOnWire(m.Lab.Client(), m.devices.forwarderPort.name, m.counted(), m.devices.backendPort.name); err != nil {
 		return err
 	}
-	m.sink, err = packetgen.CountInStack(m.Lab.Place(m.backend), podDevice, m.counted())
+	m.sink, err = packetgen.CountInStack(m.backend.Netns, podDevice, m.counted())
 	return err
 }
 

@@ -45,7 +45,7 @@ func (s *Suite) bounds(ctx context.Context) (r result.NodePort, err error) {
 	}
 	r.FrameBytes = m.generator.FrameLength()
 	if r.OneCoreMax, err = m.bound(ctx, s.cores.measured, func() (*packetgen.Sink, error) {
-		return packetgen.CountInStack(m.devices.forwarder.place, m.devices.forwarder.name, m.counted())
+		return packetgen.CountInStack(m.devices.forwarder.netns, m.devices.forwarder.name, m.counted())
 	}); err != nil {
 		return r, err
 	}
@@ -53,7 +53,7 @@ func (s *Suite) bounds(ctx context.Context) (r result.NodePort, err error) {
 		return r, err
 	}
 	r.OfferedMax, err = m.bound(ctx, s.cores.other, func() (*packetgen.Sink, error) {
-		return packetgen.CountOnWire(m.devices.forwarder.place, m.devices.forwarder.name, m.counted(), "")
+		return packetgen.CountOnWire(m.devices.forwarder.netns, m.devices.forwarder.name, m.counted(), "")
 	})
 	r.Scale = r.OfferedMax / publishedOffer
 	return r, err

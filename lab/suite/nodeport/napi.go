@@ -20,7 +20,7 @@ import (
 
 // device is a network device of a lab, whose NAPI the bench places.
 type device struct {
-	place testbed.Place
+	netns testbed.Netns
 	name  string
 	// threads are the kernel's, in which the device's NAPI runs while it is threaded.
 	threads []int
@@ -30,7 +30,7 @@ type device struct {
 
 // takeFrames lets the device take in frames that come without an skb: its NAPI runs while GRO is on.
 func (d *device) takeFrames(ctx context.Context) error {
-	_, err := d.place.Output(ctx, "ethtool", "-K", d.name, "gro", "on")
+	_, err := d.netns.Output(ctx, "ethtool", "-K", d.name, "gro", "on")
 	if err != nil {
 		return fmt.Errorf("switch on GRO of %s: %w", d.name, err)
 	}
@@ -40,7 +40,7 @@ func (d *device) takeFrames(ctx context.Context) error {
 // completeChecksums has the device send whole checksums, like frames from a network card: XDP at the other end would
 // translate partial ones, which veth leaves.
 func (d *device) completeChecksums(ctx context.Context) error {
-	if _, err := d.place.Output(ctx, "ethtool", "-K", d.name, "tx", "off"); err != nil {
+	if _, err := d.netns.Output(ctx, "ethtool", "-K", d.name, "tx", "off"); err != nil {
 		return fmt.Errorf("switch off checksum offload of %s: %w", d.name, err)
 	}
 	return nil
@@ -103,7 +103,7 @@ func (d *device) setThreaded(value string) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS} // made private by os/exec
 	var said strings.Builder
 	cmd.Stderr = &said
-	if err := d.place.Run(cmd); err != nil {
+	if err := d.netns.Run(cmd); err != nil {
 		return fmt.Errorf("set threaded NAPI of %s to %s: %w: %s", d.name, value, err, strings.TrimSpace(said.String()))
 	}
 	return nil

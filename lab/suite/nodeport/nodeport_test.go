@@ -201,7 +201,7 @@ func TestThreadTime(t *testing.T) {
 
 // What could not be arranged is not taken for arranged: TCP would be measured with the threads of the placement before.
 func TestArrangeTriesAgain(t *testing.T) {
-	threaded := &device{place: testbed.Place{Netns: "/nowhere", CPU: testbed.AnyCPU}, name: "none", threads: []int{1 << 30}}
+	threaded := &device{netns: testbed.Netns{Path: "/nowhere"}, name: "none", threads: []int{1 << 30}}
 	m := &member{devices: devices{threaded, threaded, threaded, threaded}}
 	for range 2 {
 		if err := m.arrange(result.OneCore, carryTCP); err == nil {

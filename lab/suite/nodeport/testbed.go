@@ -80,8 +80,8 @@ func (s *Suite) open(ctx context.Context, n network.Network) (m *member, err err
 	if err := m.bringUp(ctx); err != nil {
 		return m, err
 	}
-	for _, place := range []testbed.Place{m.Lab.Client(), m.Lab.Place(m.backend)} {
-		if err := m.Prepare(place, reserved); err != nil {
+	for _, netns := range []testbed.Netns{m.Lab.Client(), m.backend.Netns} {
+		if err := m.Prepare(netns, reserved); err != nil {
 			return m, err
 		}
 	}
@@ -97,16 +97,16 @@ func (s *Suite) open(ctx context.Context, n network.Network) (m *member, err err
 	if err := m.verifyUDP(ctx); err != nil {
 		return m, err
 	}
-	m.Servers[result.CrossNode] = workload.NewServers(m.Lab.Place(m.backend).On(m.cores.measured), workload.Target{Address: m.backendAddress(), Ports: tcpPorts()})
+	m.Servers[result.CrossNode] = workload.NewServers(m.backend.On(m.cores.measured), workload.Target{Address: m.backendAddress(), Ports: tcpPorts()})
 	return m, nil
 }
 
 func (m *member) findDevices() {
 	m.devices = devices{
-		forwarder:     &device{place: m.forwarder().Place(), name: testbed.Uplink},
-		backend:       &device{place: m.far().Place(), name: testbed.Uplink},
-		forwarderPort: &device{place: m.Lab.Client(), name: m.Lab.SwitchPort(m.forwarder())},
-		backendPort:   &device{place: m.Lab.Client(), name: m.Lab.SwitchPort(m.far())},
+		forwarder:     &device{netns: m.forwarder().Netns, name: testbed.Uplink},
+		backend:       &device{netns: m.far().Netns, name: testbed.Uplink},
+		forwarderPort: &device{netns: m.Lab.Client(), name: m.Lab.SwitchPort(m.forwarder())},
+		backendPort:   &device{netns: m.Lab.Client(), name: m.Lab.SwitchPort(m.far())},
 	}
 }
 
@@ -182,7 +182,7 @@ const (
 )
 
 func hardwareAddress(d *device) (mac net.HardwareAddr, err error) {
-	err = d.place.Do(func() error {
+	err = d.netns.Do(func() error {
 		i, err := net.InterfaceByName(d.name)
 		if err != nil {
 			return fmt.Errorf("find device %s: %w", d.name, err)

@@ -23,7 +23,7 @@ const patience = 30 * time.Second
 // verifyTCP proves that a client outside gets a reply through a NodePort, with whole packets in both directions.
 func (m *member) verifyTCP(ctx context.Context) error {
 	const port = firstTCP
-	listener, err := echo(ctx, m.Lab.Place(m.backend), netip.AddrPortFrom(m.backendAddress(), port))
+	listener, err := echo(ctx, m.backend.Netns, netip.AddrPortFrom(m.backendAddress(), port))
 	if err != nil {
 		return fmt.Errorf("verify %s: %w", m.Name(), err)
 	}
@@ -43,8 +43,8 @@ func (m *member) verifyTCP(ctx context.Context) error {
 }
 
 // echo answers everything with itself until the listener is closed.
-func echo(ctx context.Context, place testbed.Place, at netip.AddrPort) (listener net.Listener, err error) {
-	err = place.Do(func() (err error) {
+func echo(ctx context.Context, netns testbed.Netns, at netip.AddrPort) (listener net.Listener, err error) {
+	err = netns.Do(func() (err error) {
 		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())
 		return err
 	})
@@ -68,7 +68,7 @@ func echo(ctx context.Context, place testbed.Place, at netip.AddrPort) (listener
 }
 
 // exchange sends more than fits into buffers and packets of any size, and wants all of it back.
-func exchange(ctx context.Context, from testbed.Place, to netip.AddrPort) error {
+func exchange(ctx context.Context, from testbed.Netns, to netip.AddrPort) error {
 	const bytes = 256 << 10
 	var conn net.Conn
 	err := from.Do(func() (err error) {
@@ -123,11 +123,11 @@ func (m *member) routeThrough() error {
 	by := m.forwarder().Addresses[m.family()].Addr()
 	client := m.Lab.ClientAddresses()[m.family()].Addr()
 	for _, route := range []struct {
-		at testbed.Place
+		at testbed.Netns
 		to netip.Prefix
 	}{
 		{m.Lab.Client(), m.far().PodCIDRs[m.family()]},
-		{m.far().Place(), netip.PrefixFrom(client, client.BitLen())},
+		{m.far().Netns, netip.PrefixFrom(client, client.BitLen())},
 	} {
 		err := route.at.Netlink(func(h *netlink.Handle) error {
 			return h.RouteAdd(&netlink.Route{Dst: testbed.IPNet(route.to), Gw: by.AsSlice()})
@@ -144,7 +144,7 @@ func (m *member) routeThrough() error {
 // have.
 func (m *member) disableRedirects() error {
 	for _, device := range []string{"all", testbed.Uplink} {
-		if err := m.forwarder().Place().WriteSysctl("net/ipv4/conf/"+device+"/send_redirects", "0"); err != nil {
+		if err := m.forwarder().WriteSysctl("net/ipv4/conf/"+device+"/send_redirects", "0"); err != nil {
 			return err
 		}
 	}

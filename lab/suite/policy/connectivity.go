@@ -13,14 +13,14 @@ import (
 // connections adds the pods of package connectivity to the lab, with their policies, and tries all connections.
 func (m *member) connections(ctx context.Context) (answers []result.Connection, err error) {
 	pods := map[string]*testbed.Pod{}
-	place := func(name string) testbed.Place {
+	netnsOf := func(name string) testbed.Netns {
 		switch name {
 		case connectivity.NearNode:
-			return m.Lab.Node(0).Place()
+			return m.Lab.Node(0).Netns
 		case connectivity.FarNode:
-			return m.Lab.Node(1).Place()
+			return m.Lab.Node(1).Netns
 		}
-		return m.Lab.Place(pods[name])
+		return pods[name].Netns
 	}
 	address := func(name string) netip.Addr {
 		switch name {
@@ -42,14 +42,14 @@ func (m *member) connections(ctx context.Context) (answers []result.Connection, 
 		names = append(names, p.Name)
 	}
 	for _, name := range names {
-		end, err := connectivity.Listen(ctx, place(name), address(name))
+		end, err := connectivity.Listen(ctx, netnsOf(name), address(name))
 		if err != nil {
 			return nil, err
 		}
 		defer end()
 	}
 	checks := connectivity.Checks()
-	found, err := connectivity.Run(ctx, checks, place, address, func() error { return m.put(ctx, connectivity.Objects(address)...) })
+	found, err := connectivity.Run(ctx, checks, netnsOf, address, func() error { return m.put(ctx, connectivity.Objects(address)...) })
 	if err != nil {
 		return nil, err
 	}

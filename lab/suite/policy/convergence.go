@@ -130,7 +130,7 @@ func newChanges(ctx context.Context, m *member) (*changes, error) {
 			return c, err
 		}
 		at := netip.AddrPortFrom(pod.Addresses[0], suite.EchoPort)
-		listener, err := convergence.Listen(ctx, m.Lab.Place(pod), at, 0)
+		listener, err := convergence.Listen(ctx, pod.Netns, at, 0)
 		if err != nil {
 			return c, err
 		}
@@ -145,7 +145,7 @@ func newChanges(ctx context.Context, m *member) (*changes, error) {
 	if err := m.put(ctx, allow); err != nil {
 		return c, err
 	}
-	if c.client, err = convergence.Start(m.Lab.Place(watcher)); err != nil {
+	if c.client, err = convergence.Start(watcher.Netns); err != nil {
 		return c, err
 	}
 	c.closers = append(c.closers, c.client.Close)

@@ -34,7 +34,7 @@ const (
 // probe is a connection that shows whether policies are active.
 type probe struct {
 	what  string
-	from  testbed.Place
+	from  testbed.Netns
 	to    netip.AddrPort
 	works bool
 }
@@ -82,7 +82,7 @@ func (m *member) probes(ctx context.Context) (all []probe, end func(), err error
 	}
 	listen := func(pod *testbed.Pod) (at netip.AddrPort) {
 		at = netip.AddrPortFrom(pod.Addresses[0], deniedPort)
-		listener, e := convergence.Listen(ctx, m.Lab.Place(pod), at, 0)
+		listener, e := convergence.Listen(ctx, pod.Netns, at, 0)
 		if err = errors.Join(err, e); e == nil {
 			closers = append(closers, listener.Close)
 		}
@@ -90,19 +90,19 @@ func (m *member) probes(ctx context.Context) (all []probe, end func(), err error
 	}
 	server := m.Server[result.CrossNode]
 	echo := netip.AddrPortFrom(server.Addresses[0], suite.EchoPort)
-	all = []probe{{"from the client to the server", m.Lab.Place(m.Client), echo, true}}
+	all = []probe{{"from the client to the server", m.Client.Netns, echo, true}}
 	switch present := m.enforcer.Present(); {
 	case present.Selects():
 		all = append(all,
-			probe{"from the client to another port of the server", m.Lab.Place(m.Client), listen(server), false},
-			probe{"from the server to another port of the client", m.Lab.Place(server), listen(m.Client), false})
+			probe{"from the client to another port of the server", m.Client.Netns, listen(server), false},
+			probe{"from the server to another port of the client", server.Netns, listen(m.Client), false})
 	case present.Bystanders():
 		near, far := m.bystanders[0], m.bystanders[1]
 		to := listen(far)
 		all = append(all,
-			probe{"from its own node to the far bystander", m.Lab.Node(1).Place(), to, true},
-			probe{"from the client to the far bystander", m.Lab.Place(m.Client), to, false},
-			probe{"from the near bystander to the server", m.Lab.Place(near), echo, false})
+			probe{"from its own node to the far bystander", m.Lab.Node(1).Netns, to, true},
+			probe{"from the client to the far bystander", m.Client.Netns, to, false},
+			probe{"from the near bystander to the server", near.Netns, echo, false})
 	}
 	return all, end, err
 }

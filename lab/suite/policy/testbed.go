@@ -131,7 +131,7 @@ func (m *member) addPods(ctx context.Context) (err error) {
 		return err
 	}
 	for _, pod := range []*testbed.Pod{m.Client, m.Server[result.CrossNode]} {
-		if err := m.Prepare(m.Lab.Place(pod), suite.ServiceReserved); err != nil {
+		if err := m.Prepare(pod.Netns, suite.ServiceReserved); err != nil {
 			return err
 		}
 	}

@@ -79,7 +79,7 @@ func newChanges(ctx context.Context, m *member) (*changes, error) {
 		if err != nil {
 			return c, err
 		}
-		listener, err := convergence.Listen(ctx, m.Lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], suite.EchoPort), byte(i))
+		listener, err := convergence.Listen(ctx, pod.Netns, netip.AddrPortFrom(pod.Addresses[0], suite.EchoPort), byte(i))
 		if err != nil {
 			return c, err
 		}
@@ -87,7 +87,7 @@ func newChanges(ctx context.Context, m *member) (*changes, error) {
 		c.backends = append(c.backends, services.Backend{Address: pod.Addresses[0], Node: pod.Node})
 	}
 	var err error
-	if c.client, err = convergence.Start(m.Lab.Place(m.Client)); err != nil {
+	if c.client, err = convergence.Start(m.Client.Netns); err != nil {
 		return c, err
 	}
 	c.closers = append(c.closers, c.client.Close)

@@ -89,12 +89,12 @@ func (s *Suite) startOnce(ctx context.Context, proxy network.Proxy, r *result.Sy
 	if err := t.ServeObjects(ctx, fillProbed(r.Services, r.Backends, t.Lab.Nodes(), backend)...); err != nil {
 		return err
 	}
-	listener, err := convergence.Listen(ctx, node.Place(), netip.AddrPortFrom(backend.Address, services.FillerPort), 0)
+	listener, err := convergence.Listen(ctx, node.Netns, netip.AddrPortFrom(backend.Address, services.FillerPort), 0)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	client, err := convergence.Start(node.Place())
+	client, err := convergence.Start(node.Netns)
 	if err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func (m *member) addPod(ctx context.Context, node int, name string) (*testbed.Po
 	if err != nil {
 		return nil, err
 	}
-	return pod, m.Prepare(m.Lab.Place(pod), suite.ServiceReserved)
+	return pod, m.Prepare(pod.Netns, suite.ServiceReserved)
 }
 
 // addTargets adds the Services that lead to the servers.
@@ -119,7 +119,7 @@ func (m *member) addTargets() error {
 
 // reach waits until a connection through every target has arrived.
 func (m *member) reach(ctx context.Context) (err error) {
-	client, err := convergence.Start(m.Lab.Place(m.Client))
+	client, err := convergence.Start(m.Client.Netns)
 	if err != nil {
 		return err
 	}
