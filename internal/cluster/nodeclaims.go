@@ -19,22 +19,23 @@ type NodeProblem struct {
 
 // nodeClaims decides conflicts between Nodes about addresses and pod ranges.
 type nodeClaims struct {
-	nodes    []nodeObject
+	nodes    []*nodeObject
 	problems []NodeProblem
 }
 
 // decide gives the nodes with the addresses and ranges that they keep. It leaves out a node that loses all its pod
 // ranges: nothing may be sent there.
-func (c *nodeClaims) decide() (nodes []nodeObject, problems []NodeProblem) {
-	lostAddresses, lostRanges := c.addresses(), c.ranges()
-	for i, n := range c.nodes {
-		addresses, ranges := lostAddresses[i], lostRanges[i]
-		if len(addresses) > 0 {
-			n.Lost = addresses
-			n.Addresses = slices.DeleteFunc(slices.Clone(n.Addresses), func(a netip.Addr) bool { return slices.Contains(addresses, a) })
+func decide(all []*nodeObject) (nodes []Node, problems []NodeProblem) {
+	c := nodeClaims{nodes: all}
+	addresses, ranges := c.addresses(), c.ranges()
+	nodes = make([]Node, 0, len(all))
+	for i, o := range all {
+		n := o.Node
+		if n.Lost = addresses[i]; n.Lost != nil {
+			n.Addresses = slices.DeleteFunc(slices.Clone(n.Addresses), func(a netip.Addr) bool { return slices.Contains(n.Lost, a) })
 		}
-		if len(ranges) > 0 {
-			n.PodCIDRs = slices.DeleteFunc(slices.Clone(n.PodCIDRs), func(p netip.Prefix) bool { return slices.Contains(ranges, p) })
+		if lost := ranges[i]; lost != nil {
+			n.PodCIDRs = slices.DeleteFunc(slices.Clone(n.PodCIDRs), func(p netip.Prefix) bool { return slices.Contains(lost, p) })
 			if len(n.PodCIDRs) == 0 {
 				continue
 			}
@@ -62,8 +63,11 @@ func (c *nodeClaims) addresses() map[int][]netip.Addr {
 		}
 	}
 	slices.SortFunc(all, func(x, y addressClaim) int {
-		a, b := &c.nodes[x.node], &c.nodes[y.node]
-		return cmp.Or(x.address.Compare(y.address), cmp.Compare(x.before, y.before), readyFirst(a, b), b.created.Compare(a.created), cmp.Compare(a.Name, b.Name))
+		if order := x.address.Compare(y.address); order != 0 {
+			return order // of almost all
+		}
+		a, b := c.nodes[x.node], c.nodes[y.node]
+		return cmp.Or(cmp.Compare(x.before, y.before), readyFirst(a, b), b.created.Compare(a.created), cmp.Compare(a.Name, b.Name))
 	})
 	lost := map[int][]netip.Addr{}
 	for i := 1; i < len(all); i++ {
@@ -100,9 +104,7 @@ func (c *nodeClaims) ranges() map[int][]netip.Prefix {
 		}
 	}
 	// Sorted by address, wider first, any overlap shows between a range and the widest one before it.
-	slices.SortFunc(all, func(a, b rangeClaim) int {
-		return cmp.Or(a.Compare(b.Prefix), cmp.Compare(c.nodes[a.node].Name, c.nodes[b.node].Name))
-	})
+	slices.SortFunc(all, func(a, b rangeClaim) int { return a.Compare(b.Prefix) })
 	lost := map[int][]netip.Prefix{}
 	for len(all) > 0 {
 		end := 1
@@ -120,7 +122,7 @@ func (c *nodeClaims) ranges() map[int][]netip.Prefix {
 // between decides among ranges that all lie within the first.
 func (c *nodeClaims) between(group []rangeClaim, lost map[int][]netip.Prefix) {
 	slices.SortFunc(group, func(x, y rangeClaim) int {
-		a, b := &c.nodes[x.node], &c.nodes[y.node]
+		a, b := c.nodes[x.node], c.nodes[y.node]
 		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.Name, b.Name))
 	})
 	var kept []rangeClaim // sorted by address; none overlaps another
