@@ -18,9 +18,7 @@ import (
 // manifest is the content of one file.
 type manifest struct {
 	// sum is the checksum of the file's content.
-	sum [sha256.Size]byte
-	// nodes are the Nodes, objects all others.
-	nodes   []nodeObject
+	sum     [sha256.Size]byte
 	objects []keyedObject
 	// complaints are about objects that apply as far as they are valid: see NetworkPolicy.Invalid.
 	complaints []error
@@ -80,27 +78,27 @@ func (d document) read(m *manifest) []error {
 	case kind.APIVersion == "v1" && kind.Kind == "List":
 		return d.readList(m, kind.Kind, nil)
 	}
-	if read, known := readers[kind]; known {
-		return read(d, m, asJSON)
+	if newObject, known := newObjects[kind]; known {
+		return d.readObject(m, newObject(), asJSON)
 	}
 	ofItems := metav1.TypeMeta{APIVersion: kind.APIVersion, Kind: strings.TrimSuffix(kind.Kind, "List")}
-	if read, known := readers[ofItems]; known {
-		return d.readList(m, kind.Kind, read)
+	if newObject, known := newObjects[ofItems]; known {
+		return d.readList(m, kind.Kind, newObject)
 	}
 	m.ignored = append(m.ignored, kind.APIVersion+" "+kind.Kind)
 	return nil
 }
 
-// readList reads the output of `kubectl get -o yaml`. Items may omit their kind if the list's kind implies it: read
-// is their reader then, and nil otherwise.
-func (d document) readList(m *manifest, kind string, read reader) (errs []error) {
-	items := child(d.root, "items")
+// readList reads the output of `kubectl get -o yaml`. Items may omit their kind if the list's kind implies it:
+// newObject makes them then, and is nil otherwise.
+func (d document) readList(m *manifest, kind string, newObject func() object) (errs []error) {
+	_, items := child(d.root, "items")
 	if items == nil || items.Kind != yaml.SequenceNode {
 		return []error{d.errorf("items", "%s without items", kind)}
 	}
 	for _, item := range items.Content {
 		each := document{file: d.file, root: item}
-		if read == nil {
+		if newObject == nil {
 			errs = append(errs, each.read(m)...)
 			continue
 		}
@@ -109,7 +107,7 @@ func (d document) readList(m *manifest, kind string, read reader) (errs []error)
 			errs = append(errs, err)
 			continue
 		}
-		errs = append(errs, read(each, m, asJSON)...)
+		errs = append(errs, each.readObject(m, newObject(), asJSON)...)
 	}
 	return errs
 }

@@ -35,9 +35,10 @@ func node(name, address string, cidrs ...string) Node {
 	return n
 }
 
-func nodesOf(objects []nodeObject) (nodes []Node) {
+// nodesIn gives the Nodes of a manifest in its order.
+func nodesIn(objects []keyedObject) (nodes []Node) {
 	for _, o := range objects {
-		nodes = append(nodes, o.Node)
+		nodes = append(nodes, o.object.(*NodeObject).Node)
 	}
 	return nodes
 }
@@ -79,7 +80,7 @@ func TestParse(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
-			if diff := cmp.Diff(test.want, nodesOf(m.nodes), addrs); diff != "" {
+			if diff := cmp.Diff(test.want, nodesIn(m.objects), addrs); diff != "" {
 				t.Errorf("nodes (-want +got):\n%s", diff)
 			}
 			if len(m.ignored) != test.ignored {

@@ -46,7 +46,6 @@ type manifests struct {
 // NewManifests makes a Source of the *.yaml, *.yml and *.json files in dir, which may be created later. A file may
 // hold several documents and lists. It ignores kinds without meaning for the network, subdirectories and names that
 // begin with a dot. It follows changes by notification: replace files by rename; a mounted ConfigMap works.
-// place by rename, and a mounted ConfigMap works.
 //
 // An invalid file is reported with its line, and its last valid content remains active. NetworkPolicies apply as far
 // as they are valid (see NetworkPolicy.Invalid). Deleting a file deletes its objects. While the directory is missing or
@@ -91,14 +90,14 @@ func (m *manifests) load() *Snapshot {
 		return nil
 	}
 	files := slices.SortedFunc(maps.Values(m.files), func(a, b *origin) int { return strings.Compare(a.name, b.name) })
-	nodes, objects, errs := resolve(files)
+	objects, errs := resolve(files)
 	m.report(errs)
 	last := m.last
 	if last == nil {
 		last = &Snapshot{}
 	}
 	snapshot := &Snapshot{
-		Nodes:           keepSame(last.Nodes, sortedNodes(nodes)),
+		Nodes:           keepSame(last.Nodes, nodesOf(objects)),
 		Namespaces:      keepSame(last.Namespaces, objectsOf[*Namespace](objects)),
 		Pods:            keepSameList(last.Pods, objectsOf[*Pod](objects)),
 		Services:        keepSame(last.Services, objectsOf[*Service](objects)),
@@ -139,7 +138,6 @@ func partial(files []*origin) (kinds Kinds) {
 			for _, o := range f.read.objects {
 				has[o.kind] = true
 			}
-			has[KindNode] = has[KindNode] || len(f.read.nodes) > 0
 		}
 	}
 	for _, k := range AllKinds {
@@ -167,8 +165,7 @@ func keepSame[T any](old, now []T) []T {
 }
 
 // objectsOf picks the objects of one type, sorted by key.
-func objectsOf[T interface{ Key() Key }](objects []keyedObject) []T {
-	var all []T
+func objectsOf[T keyed](objects []keyedObject) (all []T) {
 	for _, o := range objects {
 		if object, ok := o.object.(T); ok {
 			all = append(all, object)
@@ -178,13 +175,12 @@ func objectsOf[T interface{ Key() Key }](objects []keyedObject) []T {
 	return all
 }
 
-// sortedNodes gives the Nodes, sorted by name.
-func sortedNodes(objects []nodeObject) []Node {
-	nodes := make([]Node, 0, len(objects))
-	for _, o := range objects {
+// nodesOf gives the Nodes, sorted by name.
+func nodesOf(objects []keyedObject) []Node {
+	nodes := []Node{}
+	for _, o := range objectsOf[*NodeObject](objects) {
 		nodes = append(nodes, o.Node)
 	}
-	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	return nodes
 }
 

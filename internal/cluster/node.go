@@ -31,23 +31,28 @@ type Node struct {
 // taintToBeDeleted is the cluster autoscaler's taint on a node that it removes.
 const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
-// nodeObject is a Node with the field path of each address and CIDR, in the order of Node.
-type nodeObject struct {
+// NodeObject is a Node that is valid by itself, with the field path of each address and CIDR, in the order of Node.
+type NodeObject struct {
 	Node
 	addressField, cidrField []string
-	// ready is the condition Ready, created the creation time. Both decide conflicts between Nodes. Snapshots do not
+	// Ready is the condition Ready, created the creation time. Both decide conflicts between Nodes. Snapshots do not
 	// have them, because readiness changes often.
-	ready   bool
+	Ready   bool
 	created time.Time
-	// place has the lines of its fields: see document.position. Nil for objects that are not from a file.
-	place *position
 }
 
-// reduceNode checks a single Node and reduces it. resolve checks for conflicts with other Nodes.
-func reduceNode(n *corev1.Node) (nodeObject, []fieldError) {
+// EqualButReady reports whether two Nodes differ in readiness at most.
+func (n *NodeObject) EqualButReady(other *NodeObject) bool {
+	compared := *n
+	compared.Ready = other.Ready
+	return Equal(compared, *other)
+}
+
+// reduceNode checks a single Node and reduces it. ResolveNodes and resolve look for conflicts with other Nodes.
+func reduceNode(n *corev1.Node) (*NodeObject, []fieldError) {
 	var c checks
-	object := nodeObject{Node: Node{Name: n.Name, Zone: intern(n.Labels[corev1.LabelTopologyZone])}, created: n.CreationTimestamp.UTC()}
-	object.ready = slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+	object := &NodeObject{Node: Node{Name: n.Name, Zone: intern(n.Labels[corev1.LabelTopologyZone])}, created: n.CreationTimestamp.UTC()}
+	object.Ready = slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 	c.name(n.Name, validation.IsDNS1123Subdomain)

@@ -7,25 +7,20 @@ import (
 	"slices"
 )
 
-// NodeProblem is a problem of a Node that all nodes of the cluster see alike.
-type NodeProblem struct {
-	// Node is the name of the object.
-	Node string
-	// Text is a sentence that names it.
-	Text string
-	// Invalid says that the object is invalid, and that its last valid state remains active.
-	Invalid bool
-}
-
 // nodeClaims decides conflicts between Nodes about addresses and pod ranges.
 type nodeClaims struct {
-	nodes    []*nodeObject
-	problems []NodeProblem
+	nodes    []*NodeObject
+	problems []ObjectProblem
 }
 
-// decide gives the nodes with the addresses and ranges that they keep. It leaves out a node that loses all its pod
-// ranges: nothing may be sent there.
-func decide(all []*nodeObject) (nodes []Node, problems []NodeProblem) {
+// ResolveNodes decides conflicts between the Nodes of an API server from the current objects only, so that all nodes
+// decide alike. It gives each Node with the addresses and ranges that it keeps, in the given order, and the conflicts.
+//
+// Of Nodes with the same address, the one with fewest addresses of its family before it keeps it, so that no Node
+// takes another's by appending it. Then the one that is Ready wins, then the newer one, as when a machine was
+// replaced, then the first by name. Of Nodes with overlapping pod ranges the older one keeps its range: ranges are
+// never allocated twice. A node that loses all its pod ranges is left out: nothing may be sent there.
+func ResolveNodes(all []*NodeObject) (nodes []Node, conflicts []ObjectProblem) {
 	c := nodeClaims{nodes: all}
 	addresses, ranges := c.addresses(), c.ranges()
 	nodes = make([]Node, 0, len(all))
@@ -141,17 +136,18 @@ func (c *nodeClaims) between(group []rangeClaim, lost map[int][]netip.Prefix) {
 	}
 }
 
-func readyFirst(a, b *nodeObject) int {
+func readyFirst(a, b *NodeObject) int {
 	switch {
-	case a.ready == b.ready:
+	case a.Ready == b.Ready:
 		return 0
-	case a.ready:
+	case a.Ready:
 		return -1
 	}
 	return 1
 }
 
 func (c *nodeClaims) refuse(node int, field, format string, args ...any) {
-	name := c.nodes[node].Name
-	c.problems = append(c.problems, NodeProblem{Node: name, Text: fmt.Sprintf("Node %s: %s: ", name, field) + fmt.Sprintf(format, args...)})
+	n := c.nodes[node]
+	text := fmt.Sprintf("Node %s: %s: ", n.Name, field) + fmt.Sprintf(format, args...)
+	c.problems = append(c.problems, ObjectProblem{Kind: KindNode, Key: n.Key(), UID: n.Name, Text: text})
 }

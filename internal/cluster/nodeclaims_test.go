@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -29,25 +30,30 @@ func claimant(name string, minutes int, ready bool, cidr string, addresses ...st
 	return n
 }
 
-// resolveEach puts Nodes into a set in the given order, resolves after each, and gives the last result.
-func resolveEach(t *testing.T, order []*corev1.Node) (all []string, problems []string) {
+// reducedNodes gives Nodes as from an API server.
+func reducedNodes(t testing.TB, all []*corev1.Node) (nodes []*NodeObject) {
 	t.Helper()
-	var set NodeSet
-	for _, n := range order {
+	for _, n := range all {
 		object, err := Reduce(n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		set.Set(n.Name, object.(*NodeObject), nil, true)
-		set.Resolve()
+		nodes = append(nodes, object.(*NodeObject))
 	}
-	nodes, wrong, _ := set.Resolve()
+	return nodes
+}
+
+// resolveSorted resolves Nodes and sorts the results.
+func resolveSorted(t *testing.T, order []*corev1.Node) (all []string, problems []string) {
+	t.Helper()
+	nodes, wrong := ResolveNodes(reducedNodes(t, order))
 	for _, n := range nodes {
 		all = append(all, fmt.Sprintf("%s%v%v", n.Name, n.Addresses, n.PodCIDRs))
 	}
 	for _, p := range wrong {
 		problems = append(problems, p.Text)
 	}
+	slices.Sort(all)
 	slices.Sort(problems)
 	return all, problems
 }
@@ -79,37 +85,12 @@ func TestNodesThatClaimTheSame(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
 			for range 10 {
 				random.Shuffle(len(c.nodes), func(i, j int) { c.nodes[i], c.nodes[j] = c.nodes[j], c.nodes[i] })
-				got, problems := resolveEach(t, c.nodes)
+				got, problems := resolveSorted(t, c.nodes)
 				if fmt.Sprint(got) != c.want || fmt.Sprint(problems) != c.complaint {
 					t.Fatalf("nodes %v, want %s; problems %v, want %s", got, c.want, problems, c.complaint)
 				}
 			}
 		})
-	}
-}
-
-// Readiness decides between Nodes that conflict at once, and is no change otherwise.
-func TestReadyDecides(t *testing.T) {
-	var set NodeSet
-	put := func(n *corev1.Node) bool {
-		object, err := Reduce(n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return set.Set(n.Name, object.(*NodeObject), nil, true)
-	}
-	put(claimant("old", 60, true, "", "192.0.2.1"))
-	set.Resolve()
-	if put(claimant("old", 60, false, "", "192.0.2.1")) {
-		t.Error("a Node without a conflict that is not ready is a change")
-	}
-	put(claimant("recent", 1, false, "", "192.0.2.1"))
-	set.Resolve()
-	if !put(claimant("old", 60, true, "", "192.0.2.1")) {
-		t.Error("a Node with a conflict that is ready is no change")
-	}
-	if nodes, _, _ := set.Resolve(); len(nodes[0].Addresses) != 1 || len(nodes[1].Lost) != 1 || len(set.Ready()) != 1 {
-		t.Errorf("nodes are %+v, ready %v", nodes, set.Ready())
 	}
 }
 
@@ -155,5 +136,37 @@ func TestVet(t *testing.T) {
 				t.Error("the list is another without a change")
 			}
 		})
+	}
+}
+
+// Nodes are equal only if all fields are equal.
+func TestEqualNode(t *testing.T) {
+	values := map[reflect.Type]any{
+		reflect.TypeFor[string](): "x", reflect.TypeFor[bool](): true,
+		reflect.TypeFor[[]netip.Addr](): []netip.Addr{{}}, reflect.TypeFor[[]netip.Prefix](): []netip.Prefix{{}},
+	}
+	for field := range reflect.TypeFor[Node]().Fields() {
+		var other Node
+		reflect.ValueOf(&other).Elem().FieldByIndex(field.Index).Set(reflect.ValueOf(values[field.Type]))
+		if other.Equal(&Node{}) || !other.Equal(&other) {
+			t.Errorf("field %s makes no difference", field.Name)
+		}
+	}
+}
+
+// BenchmarkResolve changes one Node of 5,000.
+func BenchmarkResolve(b *testing.B) {
+	var all []*corev1.Node
+	for i := range 5001 {
+		all = append(all, claimant(fmt.Sprintf("node-%d", i), 1, true, fmt.Sprintf("10.%d.%d.0/24", i>>8, i&255), fmt.Sprintf("172.16.%d.%d", i>>8, i&255)))
+	}
+	objects := reducedNodes(b, all)
+	vetter := Vetter{Self: "node-0"}
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, those := range [][]*NodeObject{objects, objects[:5000]} {
+			nodes, _ := ResolveNodes(those)
+			vetter.Vet(&Snapshot{Nodes: nodes})
+		}
 	}
 }

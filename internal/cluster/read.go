@@ -2,83 +2,58 @@ package cluster
 
 import (
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	strictjson "sigs.k8s.io/json"
 )
 
-// keyedObject is one object of a manifest other than a Node.
+// keyedObject is one object of a manifest.
 type keyedObject struct {
 	kind   Kind
-	key    Key
-	object any // *Namespace, *Pod, …
-	place  *position
+	object keyed // *NodeObject, *Namespace, …
+	place  position
 }
 
-// reader reads one object into a manifest.
-type reader func(d document, m *manifest, asJSON []byte) []error
-
-// readers are the kinds that matter for the network.
-var readers = map[metav1.TypeMeta]reader{
-	{APIVersion: "v1", Kind: "Node"}:                            document.readNode,
-	{APIVersion: "v1", Kind: "Namespace"}:                       read(KindNamespace, reduceNamespace),
-	{APIVersion: "v1", Kind: "Pod"}:                             read(KindPod, reducePod),
-	{APIVersion: "v1", Kind: "Service"}:                         read(KindService, reduceService),
-	{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}:  read(KindEndpointSlice, reduceEndpointSlice),
-	{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}: document.readNetworkPolicy,
+// newObjects make objects of the kinds that matter for the network.
+var newObjects = map[metav1.TypeMeta]func() object{
+	{APIVersion: "v1", Kind: "Node"}:                            func() object { return new(corev1.Node) },
+	{APIVersion: "v1", Kind: "Namespace"}:                       func() object { return new(corev1.Namespace) },
+	{APIVersion: "v1", Kind: "Pod"}:                             func() object { return new(corev1.Pod) },
+	{APIVersion: "v1", Kind: "Service"}:                         func() object { return new(corev1.Service) },
+	{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}:  func() object { return new(discoveryv1.EndpointSlice) },
+	{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}: func() object { return new(networkingv1.NetworkPolicy) },
 }
 
-// object is what every Kubernetes object has.
-type object interface {
-	GetNamespace() string
-	GetName() string
-}
-
-func keyOf(o object) Key { return Key{Namespace: o.GetNamespace(), Name: o.GetName()} }
-
-// read makes a reader of a kind from its reduce function.
-func read[Full any, PointerToFull interface {
-	*Full
-	object
-}, Reduced interface {
-	comparable
-	Key() Key
-}](kind Kind, reduce func(*Full) (Reduced, []fieldError)) reader {
-	return func(d document, m *manifest, asJSON []byte) []error {
-		full := new(Full)
-		if errs := d.unmarshal(asJSON, kind, PointerToFull(full)); len(errs) > 0 {
-			return errs
-		}
-		reduced, wrong := reduce(full)
-		if len(wrong) > 0 {
-			return d.wrong(kind, PointerToFull(full), wrong)
-		}
-		var none Reduced
-		if reduced != none {
-			m.objects = append(m.objects, keyedObject{kind, reduced.Key(), reduced, d.position("metadata.name")})
-		}
-		return nil
+// readObject reads the document into an empty object and adds that to the manifest.
+func (d document) readObject(m *manifest, full object, asJSON []byte) []error {
+	if policy, ok := full.(*networkingv1.NetworkPolicy); ok {
+		return d.readNetworkPolicy(m, policy, asJSON)
 	}
-}
-
-func (d document) readNode(m *manifest, asJSON []byte) []error {
-	var full corev1.Node
-	if errs := d.unmarshal(asJSON, KindNode, &full); len(errs) > 0 {
+	if errs := d.unmarshal(asJSON, full); len(errs) > 0 {
 		return errs
 	}
-	node, wrong := reduceNode(&full)
-	if len(wrong) > 0 {
-		return d.wrong(KindNode, &full, wrong)
+	reduced, wrong := reduce(full)
+	if reduced != nil && len(wrong) == 0 {
+		d.add(m, kindOf(full), reduced)
 	}
-	fields := append([]string{"metadata.name"}, node.addressField...)
-	node.place = d.position(append(fields, node.cidrField...)...)
-	m.nodes = append(m.nodes, node)
-	return nil
+	return d.wrong(full, wrong)
+}
+
+// add adds a reduced object with the lines of the fields that may contradict other objects.
+func (d document) add(m *manifest, kind Kind, reduced keyed) {
+	fields := []string{"metadata.name"}
+	if node, ok := reduced.(*NodeObject); ok {
+		fields = slices.Concat(fields, node.addressField, node.cidrField)
+	}
+	m.objects = append(m.objects, keyedObject{kind, reduced, d.position(fields)})
 }
 
 // unmarshal reads an object strictly: unknown fields are errors.
-func (d document) unmarshal(asJSON []byte, kind Kind, into object) (errs []error) {
+func (d document) unmarshal(asJSON []byte, into object) (errs []error) {
 	strict, err := strictjson.UnmarshalStrict(asJSON, into)
 	if err != nil {
 		return []error{d.typeError(err)}
@@ -89,15 +64,15 @@ func (d document) unmarshal(asJSON []byte, kind Kind, into object) (errs []error
 		if errors.As(err, &field) {
 			path = field.FieldPath()
 		}
-		errs = append(errs, d.errorf(path, "%s %s: %w", kind, keyOf(into), err))
+		errs = append(errs, d.errorf(path, "%s %s: %w", kindOf(into), keyOf(into), err))
 	}
 	return errs
 }
 
 // wrong gives the errors of an object's fields with their lines.
-func (d document) wrong(kind Kind, o object, wrong []fieldError) (errs []error) {
+func (d document) wrong(o object, wrong []fieldError) (errs []error) {
 	for _, w := range wrong {
-		errs = append(errs, d.errorf(w.field, "%s %s: %w", kind, keyOf(o), w))
+		errs = append(errs, d.errorf(w.field, "%s %s: %w", kindOf(o), keyOf(o), w))
 	}
 	return errs
 }

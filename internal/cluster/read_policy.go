@@ -12,28 +12,27 @@ import (
 
 // readNetworkPolicy reads a NetworkPolicy as far as it is valid. Omitting an invalid one, or keeping its last state,
 // would open pods that should be isolated. If its name is invalid its whole file is rejected.
-func (d document) readNetworkPolicy(m *manifest, asJSON []byte) []error {
-	var full networkingv1.NetworkPolicy
-	complaints := d.unmarshal(asJSON, KindNetworkPolicy, &full)
+func (d document) readNetworkPolicy(m *manifest, full *networkingv1.NetworkPolicy, asJSON []byte) []error {
+	complaints := d.unmarshal(asJSON, full)
 	if len(complaints) > 0 && !onlyRulesInDoubt(asJSON) {
 		// After a decoding error the intent is unknown: only the name counts.
 		var named metav1.PartialObjectMetadata
 		if err := json.Unmarshal(asJSON, &named); err != nil {
 			return complaints
 		}
-		full = networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: named.Namespace, Name: named.Name, UID: named.UID}}
+		*full = networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: named.Namespace, Name: named.Name, UID: named.UID}}
 		full.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
 	}
-	policy, wrong := reduceNetworkPolicy(&full)
+	policy, wrong := reduceNetworkPolicy(full)
 	if isNameWrong(wrong) {
-		return append(complaints, d.wrong(KindNetworkPolicy, &full, wrong)...)
+		return append(complaints, d.wrong(full, wrong)...)
 	}
 	if len(complaints) > 0 {
 		policy.Ingress, policy.Egress = nil, nil
 		policy.Invalid = withoutPosition(complaints[0])
 	}
-	m.complaints = append(append(m.complaints, complaints...), d.wrong(KindNetworkPolicy, &full, wrong)...)
-	m.objects = append(m.objects, keyedObject{KindNetworkPolicy, policy.Key(), policy, d.position("metadata.name")})
+	m.complaints = append(append(m.complaints, complaints...), d.wrong(full, wrong)...)
+	d.add(m, KindNetworkPolicy, policy)
 	return nil
 }
 

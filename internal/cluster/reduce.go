@@ -9,44 +9,66 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
+// object is a full Kubernetes object.
+type object interface {
+	GetNamespace() string
+	GetName() string
+}
+
+func keyOf(o object) Key { return Key{Namespace: o.GetNamespace(), Name: o.GetName()} }
+
+// kindOf gives the kind of an object, which is the name of its type.
+func kindOf(o object) Kind { return Kind(reflect.TypeOf(o).Elem().Name()) }
+
 // Reduce checks an object from an API server and keeps what snapshots need: a *NodeObject, *Namespace, *Pod,
 // *Service, *EndpointSlice or *NetworkPolicy. It keeps no reference to the full object. Both results are nil for an
 // object that snapshots omit. The error names object and field. A *NetworkPolicy may come with an error: see
 // NetworkPolicy.Invalid.
-func Reduce(full any) (reduced any, err error) {
-	switch o := full.(type) {
-	case *corev1.Node:
-		node, wrong := reduceNode(o)
-		return result(KindNode, o, &NodeObject{node}, wrong)
-	case *corev1.Namespace:
-		namespace, wrong := reduceNamespace(o)
-		return result(KindNamespace, o, namespace, wrong)
-	case *corev1.Pod:
-		pod, wrong := reducePod(o)
-		return result(KindPod, o, pod, wrong)
-	case *corev1.Service:
-		service, wrong := reduceService(o)
-		return result(KindService, o, service, wrong)
-	case *discoveryv1.EndpointSlice:
-		slice, wrong := reduceEndpointSlice(o)
-		return result(KindEndpointSlice, o, slice, wrong)
-	case *networkingv1.NetworkPolicy:
-		policy, wrong := reduceNetworkPolicy(o)
-		_, err := result(KindNetworkPolicy, o, policy, wrong)
+func Reduce(full any) (any, error) {
+	o, ok := full.(object)
+	if !ok {
+		return nil, fmt.Errorf("%T is not a Kubernetes object", full)
+	}
+	reduced, wrong := reduce(o)
+	if len(wrong) == 0 {
+		return reduced, nil
+	}
+	err := fmt.Errorf("%s %s: %s", kindOf(o), keyOf(o), inShort(wrong))
+	if policy, ok := reduced.(*NetworkPolicy); ok {
 		return policy, err
 	}
-	return nil, fmt.Errorf("snapshots have no %T", full)
+	return nil, err
 }
 
-// result describes what is wrong with an object. A nil pointer without errors becomes nil.
-func result[T any](kind Kind, full object, reduced *T, wrong []fieldError) (any, error) {
-	switch {
-	case len(wrong) > 0:
-		return nil, fmt.Errorf("%s %s: %s", kind, keyOf(full), inShort(wrong))
-	case reduced == nil:
-		return nil, nil
+// keyed is the reduced form of an object.
+type keyed interface{ Key() Key }
+
+// reduce checks an object and reduces it; nil without errors if snapshots omit it.
+func reduce(full object) (keyed, []fieldError) {
+	switch o := full.(type) {
+	case *corev1.Node:
+		return orNil(reduceNode(o))
+	case *corev1.Namespace:
+		return orNil(reduceNamespace(o))
+	case *corev1.Pod:
+		return orNil(reducePod(o))
+	case *corev1.Service:
+		return orNil(reduceService(o))
+	case *discoveryv1.EndpointSlice:
+		return orNil(reduceEndpointSlice(o))
+	case *networkingv1.NetworkPolicy:
+		return orNil(reduceNetworkPolicy(o))
 	}
-	return reduced, nil
+	return nil, []fieldError{{"kind", fmt.Errorf("snapshots have no %T", full)}}
+}
+
+// orNil makes a nil pointer a nil interface.
+func orNil[T Object](reduced T, wrong []fieldError) (keyed, []fieldError) {
+	var none T
+	if reduced == none {
+		return nil, wrong
+	}
+	return reduced, wrong
 }
 
 // Equal reports whether two results of Reduce are equal.

@@ -6,11 +6,9 @@ import (
 	"slices"
 )
 
-// origin is one source of objects, a file or a single object of an API server: its last valid content and its current
-// one.
+// origin is a file with its last valid content and its current one.
 type origin struct {
-	// name is unique among the origins that are resolved together.
-	name string
+	name string // the path
 	// good is active until a newer valid state replaces it; nil if none was ever valid.
 	good *manifest
 	// read is the current content; nil while it is unreadable or invalid, for the reasons in errs.
@@ -25,7 +23,7 @@ type origin struct {
 // resolve decides what is active: for each origin its current content, or its last valid one. Objects of different
 // origins may conflict (same name; Nodes with the same address or overlapping ranges). Then the origin that changed
 // loses, the later in alphabetical order if both changed. Origins are sorted by name.
-func resolve(origins []*origin) (nodes []nodeObject, objects []keyedObject, errs []error) {
+func resolve(origins []*origin) (objects []keyedObject, errs []error) {
 	use := make(map[*origin]*manifest, len(origins))
 	for _, o := range origins {
 		errs = append(errs, o.errs...)
@@ -35,34 +33,33 @@ func resolve(origins []*origin) (nodes []nodeObject, objects []keyedObject, errs
 		}
 	}
 	for {
-		nodes, objects = nil, nil
-		var nodeOrigins, objectOrigins []*origin // by index of nodes and objects
+		objects = nil
+		var of []*origin // by index of objects
 		for _, o := range origins {
 			if m := use[o]; m != nil {
-				nodes, objects = append(nodes, m.nodes...), append(objects, m.objects...)
-				nodeOrigins = append(nodeOrigins, slices.Repeat([]*origin{o}, len(m.nodes))...)
-				objectOrigins = append(objectOrigins, slices.Repeat([]*origin{o}, len(m.objects))...)
+				objects = append(objects, m.objects...)
+				of = append(of, slices.Repeat([]*origin{o}, len(m.objects))...)
 			}
 		}
-		found, of := firstClash(nodes), nodeOrigins
+		found := firstClash(objects)
 		if found == nil {
-			found, of = firstNameTwice(objects), objectOrigins
-		}
-		if found == nil {
-			for _, o := range origins {
-				if m := use[o]; m != nil {
+			for o, m := range use {
+				if m != nil {
 					o.good = m
 				}
 			}
-			return nodes, objects, errs
+			return objects, errs
 		}
-		a, b := of[found.a.index], of[found.b.index]
-		loser := giveWay(a, b, use)
-		errs = append(errs, found.errorFor(loser == b))
-		if use[loser] == loser.good {
-			use[loser] = nil
+		winner, loser := found.a, found.b
+		gone := giveWay(of[winner.index], of[loser.index], use)
+		if gone != of[loser.index] {
+			winner, loser = loser, winner
+		}
+		errs = append(errs, fmt.Errorf("%s: %s: %s %s (%s)", loser.line(), loser, found.what, winner, winner.line()))
+		if use[gone] == gone.good {
+			use[gone] = nil
 		} else {
-			use[loser] = loser.good
+			use[gone] = gone.good
 		}
 	}
 }
@@ -86,64 +83,49 @@ type clash struct {
 
 // party is one side of a clash.
 type party struct {
-	index int    // among the objects compared
-	name  string // kind and name
-	place *position
+	keyedObject
+	index int    // among all objects
 	field string // what contradicts
 }
 
-// errorFor describes the conflict as an error of a or of b.
-func (c *clash) errorFor(b bool) error {
-	own, other := c.a, c.b
-	if b {
-		own, other = c.b, c.a
-	}
-	return fmt.Errorf("%s: %s: %s %s (%s)", own.place.of(own.field), own.name, c.what, other.name, other.place.of(other.field))
-}
+// String gives kind and name.
+func (p party) String() string { return fmt.Sprintf("%s %s", p.kind, p.object.Key()) }
 
-// firstNameTwice finds two objects of the same kind and name.
-func firstNameTwice(objects []keyedObject) *clash {
+func (p party) line() string { return p.place.of(p.field) }
+
+// firstClash finds a conflict, always the same one for the same objects.
+func firstClash(objects []keyedObject) *clash {
 	type name struct {
 		kind Kind
 		key  Key
 	}
-	names := make(map[name]int, len(objects))
-	side := func(i int) party {
-		return party{i, string(objects[i].kind) + " " + objects[i].key.String(), objects[i].place, "metadata.name"}
-	}
-	for i, o := range objects {
-		at := name{o.kind, o.key}
-		if other, taken := names[at]; taken {
-			return &clash{a: side(other), b: side(i), what: "has the same name as"}
-		}
-		names[at] = i
-	}
-	return nil
-}
-
-// firstClash finds a conflict, always the same one for the same nodes.
-func firstClash(nodes []nodeObject) *clash {
-	side := func(i int, field string) party { return party{i, "Node " + nodes[i].Name, nodes[i].place, field} }
-	names := make(map[string]int, len(nodes))
-	addresses := make(map[netip.Addr]party, len(nodes))
 	type cidr struct {
 		netip.Prefix
 		party
 	}
-	cidrs := make([]cidr, 0, len(nodes))
-	for i, n := range nodes {
-		if other, taken := names[n.Name]; taken {
-			return &clash{a: side(other, "metadata.name"), b: side(i, "metadata.name"), what: "has the same name as"}
+	names := make(map[name]party, len(objects))
+	addresses := map[netip.Addr]party{}
+	var cidrs []cidr
+	for i, o := range objects {
+		named := party{o, i, "metadata.name"}
+		at := name{o.kind, o.object.Key()}
+		if other, taken := names[at]; taken {
+			return &clash{a: other, b: named, what: "has the same name as"}
 		}
-		names[n.Name] = i
+		names[at] = named
+		n, ok := o.object.(*NodeObject)
+		if !ok {
+			continue
+		}
 		for j, addr := range n.Addresses {
+			own := party{o, i, n.addressField[j]}
 			if other, taken := addresses[addr]; taken {
-				return &clash{a: other, b: side(i, n.addressField[j]), what: fmt.Sprintf("address %s is also that of", addr)}
+				return &clash{a: other, b: own, what: fmt.Sprintf("address %s is also that of", addr)}
 			}
-			addresses[addr] = side(i, n.addressField[j])
+			addresses[addr] = own
 		}
 		for j, prefix := range n.PodCIDRs {
-			cidrs = append(cidrs, cidr{prefix, side(i, n.cidrField[j])})
+			cidrs = append(cidrs, cidr{prefix, party{o, i, n.cidrField[j]}})
 		}
 	}
 	// Sorted by address, wider first, any overlap shows between two neighbours.

@@ -58,9 +58,9 @@ func TestResolve(t *testing.T) {
 			for i, step := range test.steps {
 				source.take(files[0], []byte(strings.Join(step.a, "---\n")))
 				source.take(files[1], []byte(strings.Join(step.b, "---\n")))
-				objects, _, errs := resolve(files)
+				objects, errs := resolve(files)
 				var got []string
-				for _, o := range objects {
+				for _, o := range nodesIn(objects) {
 					got = append(got, o.Name+" "+o.PodCIDRs[0].String())
 				}
 				if diff := cmp.Diff(step.want, strings.Join(got, ", ")); diff != "" {

@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -8,15 +10,16 @@ import (
 
 // nodes is the section of Nodes, which may conflict with each other. It keeps more of this node's own Node.
 type nodes struct {
-	self   string
-	all    cluster.NodeSet
-	listed bool
-	own    *ownNode
+	*table[*cluster.NodeObject]
+	self string
+	own  *ownNode
+	// doubtful are Nodes of the first list that have never been valid.
+	doubtful []cluster.Key
 
-	resolved   bool
-	list       []cluster.Node
-	wrong      []cluster.NodeProblem
-	incomplete bool
+	// list and conflicts are those of the objects in resolved.
+	resolved  cluster.List[*cluster.NodeObject]
+	list      []cluster.Node
+	conflicts []cluster.ObjectProblem
 }
 
 // ownNode is what the Reporter needs of this node's object.
@@ -48,58 +51,55 @@ func readOwn(n *corev1.Node) *ownNode {
 	return own
 }
 
+func newNodes(self string) *nodes {
+	n := &nodes{table: newTable[*cluster.NodeObject](cluster.KindNode), self: self}
+	// Readiness decides conflicts only.
+	n.matters = func(before, now *cluster.NodeObject) bool { return len(n.conflicts) > 0 || !before.EqualButReady(now) }
+	return n
+}
+
 func (n *nodes) set(item *item) bool {
 	if item.key.Name == n.self {
 		n.own = item.own
 	}
-	node, _ := item.reduced.(*cluster.NodeObject)
-	changed := n.all.Set(item.key.Name, node, item.err, !n.listed)
-	n.resolved = n.resolved && !changed
-	return changed
+	return n.table.set(item)
 }
 
 func (n *nodes) remove(key cluster.Key) bool {
 	if key.Name == n.self {
 		n.own = nil
 	}
-	changed := n.all.Delete(key.Name)
-	n.resolved = n.resolved && !changed
-	return changed
+	return n.table.remove(key)
 }
 
-func (n *nodes) replace(items []*item) bool {
-	there := make(map[string]bool, len(items))
-	changed := false
-	for _, item := range items {
-		there[item.key.Name] = true
-		changed = n.set(item) || changed
-	}
-	for _, name := range n.all.Names() {
-		if !there[name] {
-			changed = n.remove(cluster.Key{Name: name}) || changed
-		}
-	}
-	n.listed = true
-	return changed
-}
-
-// resolve gives the resolved nodes: the same slice until something changes.
+// resolve gives the resolved nodes: the same slice until something changes. incomplete says that an object of the
+// first list has never been valid.
 func (n *nodes) resolve() (list []cluster.Node, incomplete bool) {
-	if !n.resolved {
-		list, wrong, incomplete := n.all.Resolve()
+	if objects := n.table.list(); n.list == nil || !objects.Same(n.resolved) {
+		n.resolved = objects
+		list, n.conflicts = cluster.ResolveNodes(objects.Slice())
 		if n.list == nil || !cluster.EqualNodes(list, n.list) {
 			n.list = list
 		}
-		n.wrong, n.incomplete, n.resolved = wrong, incomplete, true
 	}
-	return n.list, n.incomplete
+	n.doubtful = slices.DeleteFunc(n.doubtful, func(key cluster.Key) bool {
+		_, wrong := n.wrong[key]
+		return !wrong || n.current(key) != nil
+	})
+	return n.list, len(n.doubtful) > 0
 }
 
-func (n *nodes) problems() []invalidObject {
+func (n *nodes) problems() []cluster.ObjectProblem {
 	n.resolve()
-	var all []invalidObject
-	for _, p := range n.wrong {
-		all = append(all, invalidObject{key: cluster.Key{Name: p.Node}, uid: p.Node, text: p.Text, stays: p.Invalid})
+	return append(n.table.problems(), n.conflicts...)
+}
+
+// ready are the names of the valid nodes that are ready, sorted.
+func (n *nodes) ready() (names []string) {
+	for o := range n.table.list().All() {
+		if _, wrong := n.wrong[o.Key()]; o.Ready && !wrong {
+			names = append(names, o.Name)
+		}
 	}
-	return all
+	return names
 }

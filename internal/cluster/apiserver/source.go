@@ -39,7 +39,9 @@ type Source struct {
 	changed    chan struct{}
 	ownChanged chan struct{}
 
-	mu              sync.Mutex // guards the fields below
+	mu sync.Mutex // guards the fields below
+	// sections are the following ones by kind.
+	sections        map[cluster.Kind]section
 	nodes           *nodes
 	namespaces      *table[*cluster.Namespace]
 	pods            *table[*cluster.Pod]
@@ -56,7 +58,7 @@ type Source struct {
 }
 
 func newSource(c *connection, nodeName string, log *slog.Logger) *Source {
-	return &Source{
+	s := &Source{
 		connection:      c,
 		nodeName:        nodeName,
 		log:             log,
@@ -64,34 +66,21 @@ func newSource(c *connection, nodeName string, log *slog.Logger) *Source {
 		retry:           backoff,
 		changed:         make(chan struct{}, 1),
 		ownChanged:      make(chan struct{}, 1),
-		nodes:           &nodes{self: nodeName},
-		namespaces:      newTable[*cluster.Namespace](),
-		pods:            newTable[*cluster.Pod](),
-		services:        newTable[*cluster.Service](),
-		endpointSlices:  newTable[*cluster.EndpointSlice](),
-		networkPolicies: newTable[*cluster.NetworkPolicy](),
+		nodes:           newNodes(nodeName),
+		namespaces:      newTable[*cluster.Namespace](cluster.KindNamespace),
+		pods:            newTable[*cluster.Pod](cluster.KindPod),
+		services:        newTable[*cluster.Service](cluster.KindService),
+		endpointSlices:  newTable[*cluster.EndpointSlice](cluster.KindEndpointSlice),
+		networkPolicies: newTable[*cluster.NetworkPolicy](cluster.KindNetworkPolicy),
 		unknown:         slices.Clone(cluster.AllKinds),
 		failures:        failures{host: c.host, of: map[string]failure{}},
 		reachable:       make(chan struct{}),
 	}
-}
-
-// section gives the section for a kind.
-func (s *Source) section(kind cluster.Kind) section {
-	switch kind {
-	case cluster.KindNode:
-		return s.nodes
-	case cluster.KindNamespace:
-		return s.namespaces
-	case cluster.KindPod:
-		return s.pods
-	case cluster.KindService:
-		return s.services
-	case cluster.KindEndpointSlice:
-		return s.endpointSlices
-	default:
-		return s.networkPolicies
+	s.sections = map[cluster.Kind]section{
+		cluster.KindNode: s.nodes, cluster.KindNamespace: s.namespaces, cluster.KindPod: s.pods, cluster.KindService: s.services,
+		cluster.KindEndpointSlice: s.endpointSlices, cluster.KindNetworkPolicy: s.networkPolicies,
 	}
+	return s
 }
 
 // Run delivers snapshots until ctx ends.
@@ -161,13 +150,16 @@ func (s *Source) change(kind cluster.Kind, whole bool, how func(section) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ownBefore := s.nodes.own
-	changed := how(s.section(kind))
+	changed := how(s.sections[kind])
 	if s.nodes.own != ownBefore {
 		wake(s.ownChanged)
 	}
 	if whole && s.unknown.Has(kind) {
 		s.unknown = slices.DeleteFunc(s.unknown, func(k cluster.Kind) bool { return k == kind })
 		changed = true
+		if kind == cluster.KindNode {
+			s.nodes.doubtful = s.nodes.keys() // resolve removes the valid ones
+		}
 	}
 	if !changed {
 		return
@@ -248,23 +240,12 @@ func (s *Source) ObjectProblems() []cluster.ObjectProblem {
 
 func (s *Source) objectProblems() (all []cluster.ObjectProblem) {
 	for _, kind := range cluster.AllKinds {
-		instead := "; its last valid state remains active"
-		if kind == cluster.KindNetworkPolicy {
-			instead = "; the pods that it selects are isolated"
+		wrong := s.sections[kind].problems()
+		if more := len(wrong) - problemsMax; more > 0 {
+			wrong[problemsMax].Text = fmt.Sprintf("%d more objects of kind %s are wrong", more, kind)
+			wrong = wrong[:problemsMax+1]
 		}
-		wrong := s.section(kind).problems()
-		for i, w := range wrong {
-			p := cluster.ObjectProblem{Kind: kind, Key: w.key, UID: w.uid, Text: w.text}
-			if w.stays {
-				p.Text += instead
-			}
-			if i == problemsMax {
-				p.Text = fmt.Sprintf("%d more objects of kind %s are wrong%s", len(wrong)-i, kind, instead)
-				all = append(all, p)
-				break
-			}
-			all = append(all, p)
-		}
+		all = append(all, wrong...)
 	}
 	return all
 }
@@ -334,5 +315,5 @@ func (s *Source) setOwn(before, own *ownNode) {
 func (s *Source) ReadyNodes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.nodes.all.Ready()
+	return s.nodes.ready()
 }

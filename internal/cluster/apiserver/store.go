@@ -29,8 +29,11 @@ func (s *Source) reduce(full runtime.Object) (*item, error) {
 	if i.err != nil {
 		i.uid = string(m.GetUID())
 	}
-	if node, ok := full.(*corev1.Node); ok && node.Name == s.nodeName {
-		i.own = readOwn(node)
+	if node, ok := full.(*corev1.Node); ok {
+		i.uid = node.Name // as in the kubelet's Events
+		if node.Name == s.nodeName {
+			i.own = readOwn(node)
+		}
 	}
 	return i, nil
 }
@@ -83,7 +86,7 @@ func (s *store) Replace(objects []any, _ string) error {
 			return err
 		}
 	}
-	s.source.change(s.kind, true, func(of section) bool { return of.replace(items) })
+	s.source.change(s.kind, true, func(of section) bool { return replace(of, items) })
 	return nil
 }
 

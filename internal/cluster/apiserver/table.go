@@ -13,10 +13,25 @@ type section interface {
 	set(item *item) bool
 	// remove removes an object.
 	remove(key cluster.Key) bool
-	// replace stores the whole list and removes all others. The first call always counts as a change.
-	replace(items []*item) bool
+	// keys are those of all objects, valid or not. They may repeat.
+	keys() []cluster.Key
 	// problems are what is wrong with objects.
-	problems() []invalidObject
+	problems() []cluster.ObjectProblem
+}
+
+// replace stores the whole list and removes all others.
+func replace(s section, items []*item) (changed bool) {
+	there := make(map[cluster.Key]struct{}, len(items))
+	for _, item := range items {
+		there[item.key] = struct{}{}
+		changed = s.set(item) || changed
+	}
+	for _, key := range s.keys() {
+		if _, ok := there[key]; !ok {
+			changed = s.remove(key) || changed
+		}
+	}
+	return changed
 }
 
 // item is one object after cluster.Reduce.
@@ -32,38 +47,35 @@ type item struct {
 	uid string
 }
 
-// invalidObject is an object with the reason why it is invalid.
-type invalidObject struct {
-	key  cluster.Key
-	uid  string
-	text string
-	// stays says that the last valid state of the object remains active.
-	stays bool
-}
-
 // table is the section of a kind whose objects do not conflict with each other. Lists given to snapshots are
 // immutable.
 type table[T cluster.Object] struct {
+	kind  cluster.Kind
 	known cluster.List[T]
 	// pending are changes since known was made; the zero T means deleted.
 	pending map[cluster.Key]T
-	wrong   map[cluster.Key]invalidObject
+	wrong   map[cluster.Key]cluster.ObjectProblem
+	// matters says whether a changed object is a change for others; nil: it always is.
+	matters func(before, now T) bool
 	// flat is known as a slice; nil until slice is called again.
 	flat []T
 }
 
-func newTable[T cluster.Object]() *table[T] {
-	return &table[T]{pending: map[cluster.Key]T{}, wrong: map[cluster.Key]invalidObject{}}
+func newTable[T cluster.Object](kind cluster.Kind) *table[T] {
+	return &table[T]{kind: kind, pending: map[cluster.Key]T{}, wrong: map[cluster.Key]cluster.ObjectProblem{}}
 }
 
 func (t *table[T]) set(item *item) bool {
-	before := t.wrong[item.key].text
+	before := t.wrong[item.key].Text
 	now := ""
 	if item.err == nil {
 		delete(t.wrong, item.key)
 	} else {
-		now = item.err.Error()
-		t.wrong[item.key] = invalidObject{key: item.key, uid: item.uid, text: now, stays: true}
+		now = item.err.Error() + "; its last valid state remains active"
+		if t.kind == cluster.KindNetworkPolicy {
+			now = item.err.Error() + "; the pods that it selects are isolated"
+		}
+		t.wrong[item.key] = cluster.ObjectProblem{Kind: t.kind, Key: item.key, UID: item.uid, Text: now}
 	}
 	isNew := before != now
 	if item.err != nil && item.reduced == nil {
@@ -77,11 +89,12 @@ func (t *table[T]) take(item *item) bool {
 	now, _ := item.reduced.(T)
 	var none T
 	before := t.current(item.key)
-	if before == now || before != none && now != none && cluster.Equal(before, now) {
+	replaced := before != none && now != none
+	if before == now || replaced && cluster.Equal(before, now) {
 		return false
 	}
 	t.pending[item.key] = now
-	return true
+	return !replaced || t.matters == nil || t.matters(before, now)
 }
 
 func (t *table[T]) remove(key cluster.Key) bool {
@@ -95,23 +108,12 @@ func (t *table[T]) remove(key cluster.Key) bool {
 	return true
 }
 
-func (t *table[T]) replace(items []*item) bool {
-	there := make(map[cluster.Key]struct{}, len(items))
-	changed := false
-	for _, item := range items {
-		there[item.key] = struct{}{}
-		changed = t.set(item) || changed
-	}
-	gone := slices.Collect(maps.Keys(t.wrong))
+func (t *table[T]) keys() []cluster.Key {
+	all := slices.Collect(maps.Keys(t.wrong))
 	for o := range t.list().All() {
-		gone = append(gone, o.Key())
+		all = append(all, o.Key())
 	}
-	for _, key := range gone {
-		if _, ok := there[key]; !ok {
-			changed = t.remove(key) || changed
-		}
-	}
-	return changed
+	return all
 }
 
 // current gives the current object, or the zero T.
@@ -140,8 +142,7 @@ func (t *table[T]) slice() []T {
 	return t.flat
 }
 
-func (t *table[T]) problems() []invalidObject {
-	var all []invalidObject
+func (t *table[T]) problems() (all []cluster.ObjectProblem) {
 	for _, key := range slices.SortedFunc(maps.Keys(t.wrong), cluster.Key.Compare) {
 		all = append(all, t.wrong[key])
 	}

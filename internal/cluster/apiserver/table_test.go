@@ -16,7 +16,7 @@ import (
 // The table behaves as a sorted map, and its lists never change.
 func TestTableAgainstMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	table, model := newTable[*cluster.Pod](), map[cluster.Key]string{}
+	table, model := newTable[*cluster.Pod](cluster.KindPod), map[cluster.Key]string{}
 	type taken struct {
 		list cluster.List[*cluster.Pod]
 		said []string
@@ -40,7 +40,7 @@ func TestTableAgainstMap(t *testing.T) {
 			model[key] = node
 		case 3:
 			if random.IntN(10) == 0 {
-				changed = table.replace([]*item{made})
+				changed = replace(table, []*item{made})
 				want = len(model) != 1 || before != node
 				model = map[cluster.Key]string{key: node}
 			}
@@ -78,7 +78,7 @@ func words(pods cluster.List[*cluster.Pod]) (all []string) {
 }
 
 func TestTableOfWrongObjects(t *testing.T) {
-	table := newTable[*cluster.Pod]()
+	table := newTable[*cluster.Pod](cluster.KindPod)
 	key := cluster.Key{Namespace: "default", Name: "p"}
 	good := &item{key: key, reduced: &cluster.Pod{Namespace: "default", Name: "p", Node: "n1"}}
 	wrong := &item{key: key, err: errors.New("nonsense")}
@@ -94,8 +94,8 @@ func TestTableOfWrongObjects(t *testing.T) {
 		{"right", func() bool { return table.set(good) }, true, 0, 1},
 		{"wrong", func() bool { return table.set(wrong) }, true, 1, 1},
 		{"as it was", func() bool { return table.set(good) }, true, 0, 1},
-		{"wrong in a list", func() bool { return table.replace([]*item{wrong}) }, true, 1, 1},
-		{"not in a list", func() bool { return table.replace(nil) }, true, 0, 0},
+		{"wrong in a list", func() bool { return replace(table, []*item{wrong}) }, true, 1, 1},
+		{"not in a list", func() bool { return replace(table, nil) }, true, 0, 0},
 		{"wrong", func() bool { return table.set(wrong) }, true, 1, 0},
 		{"gone", func() bool { return table.remove(key) }, true, 0, 0},
 		{"gone again", func() bool { return table.remove(key) }, false, 0, 0},
@@ -108,7 +108,7 @@ func TestTableOfWrongObjects(t *testing.T) {
 
 // An object that is wrong but usable replaces its last valid state.
 func TestTableOfObjectsThatAreWrongInPart(t *testing.T) {
-	table := newTable[*cluster.NetworkPolicy]()
+	table := newTable[*cluster.NetworkPolicy](cluster.KindNetworkPolicy)
 	key := cluster.Key{Namespace: "a", Name: "p"}
 	item := func(wrong string) *item {
 		i := &item{key: key, reduced: &cluster.NetworkPolicy{Namespace: "a", Name: "p", Invalid: wrong}}
