@@ -40,16 +40,8 @@ func (h *heard) NodeEvent(reason, message string) {
 	h.said = append(h.said, "node "+reason+": "+message)
 }
 
-func (h *heard) PolicyEvent(namespace, name, uid, reason, message string) {
-	h.said = append(h.said, "policy "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
-}
-
-func (h *heard) ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, message string) {
-	h.said = append(h.said, fmt.Sprintf("%s %s %s %s: %s", kind, cluster.Key{Namespace: namespace, Name: name}, uid, reason, message))
-}
-
-func (h *heard) PodEvent(namespace, name, uid, reason, message string) {
-	h.said = append(h.said, "pod "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
+func (h *heard) ObjectEvent(reason string, p cluster.ObjectProblem) {
+	h.said = append(h.said, fmt.Sprintf("%s %s %s %s: %s", p.Kind, p.Key, p.UID, reason, p.Text))
 }
 
 // noTable accepts all policies.
@@ -114,7 +106,7 @@ func TestPolicyThatIsNotUnderstoodHasAnEvent(t *testing.T) {
 	}
 	h.said = slices.DeleteFunc(h.said, func(said string) bool { return strings.HasPrefix(said, "available") })
 	if diff := cmp.Diff([]string{
-		"policy shop/p of-shop BeelinePolicyClosed: NetworkPolicy shop/p: spec.ingress[0] is nonsense; isolated: pod shop/web",
+		"NetworkPolicy shop/p of-shop BeelinePolicyClosed: NetworkPolicy shop/p: spec.ingress[0] is nonsense; isolated: pod shop/web",
 	}, h.said); diff != "" {
 		t.Errorf("(-want +said):\n%s", diff)
 	}

@@ -66,7 +66,7 @@ func TestClusterWideFaultsAreReportedOnce(t *testing.T) {
 		"EndpointSlice shop/web-1 u2 BeelineObjectProblem: EndpointSlice shop/web-1: wrong": 1,
 		"Node evil evil BeelineObjectProblem: Node evil: address 8.8.8.8":                   1,
 		"node BeelineProblem: Service shop/web: this is seen here":                          3,
-		"pod shop/pod u3 BeelinePodProblem: Pod shop/pod: hostPort 80/TCP does not answer":  3,
+		"Pod shop/pod u3 BeelinePodProblem: Pod shop/pod: hostPort 80/TCP does not answer":  3,
 	}, said); diff != "" {
 		t.Errorf("Events of three nodes (-want +said):\n%s", diff)
 	}

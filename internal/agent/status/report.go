@@ -37,12 +37,10 @@ type Reporter interface {
 	Run(ctx context.Context) error
 	// Available says whether pods of this node can have a network.
 	Available(available bool, reason, message string)
-	// NodeEvent and PodEvent send warnings. Repeated ones are counted, and their rate is limited.
+	// NodeEvent warns about this node, ObjectEvent about any object. Repeated warnings are counted, and their rate is
+	// limited.
 	NodeEvent(reason, message string)
-	PodEvent(namespace, name, uid, reason, message string)
-	// PolicyEvent does the same on a NetworkPolicy, ObjectEvent on an object of any kind.
-	PolicyEvent(namespace, name, uid, reason, message string)
-	ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, message string)
+	ObjectEvent(reason string, problem cluster.ObjectProblem)
 }
 
 // Outlook is what to report to the cluster.
@@ -142,12 +140,13 @@ func (a *Announcer) Report(o Outlook, now time.Time) (again time.Duration) {
 	}
 	for _, p := range o.Pods {
 		if lasting(p.Pod.UID+" "+p.Text) && p.Pod.Name != "" {
-			a.Reporter.PodEvent(p.Pod.Namespace, p.Pod.Name, p.Pod.UID, reasonPodProblem, p.Text)
+			key := cluster.Key{Namespace: p.Pod.Namespace, Name: p.Pod.Name}
+			a.Reporter.ObjectEvent(reasonPodProblem, cluster.ObjectProblem{Kind: cluster.KindPod, Key: key, UID: p.Pod.UID, Text: p.Text})
 		}
 	}
 	for _, p := range o.Objects {
 		if lasting(string(p.Kind) + " " + p.Key.String() + " " + p.UID + " " + p.Text) {
-			a.Reporter.ObjectEvent(p.Kind, p.Key.Namespace, p.Key.Name, p.UID, reasonObject, p.Text)
+			a.Reporter.ObjectEvent(reasonObject, p)
 		}
 	}
 	for _, p := range o.Policies {
@@ -156,7 +155,7 @@ func (a *Announcer) Report(o Outlook, now time.Time) (again time.Duration) {
 			if p.Open {
 				reason = reasonPolicyOpen
 			}
-			a.Reporter.PolicyEvent(p.Policy.Namespace, p.Policy.Name, p.UID, reason, p.Text)
+			a.Reporter.ObjectEvent(reason, cluster.ObjectProblem{Kind: cluster.KindNetworkPolicy, Key: p.Policy, UID: p.UID, Text: p.Text})
 		}
 	}
 	return again

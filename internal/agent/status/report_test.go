@@ -32,16 +32,8 @@ func (h *recorder) NodeEvent(reason, message string) {
 	h.said = append(h.said, "node "+reason+": "+message)
 }
 
-func (h *recorder) PolicyEvent(namespace, name, uid, reason, message string) {
-	h.said = append(h.said, "policy "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
-}
-
-func (h *recorder) ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, message string) {
-	h.said = append(h.said, fmt.Sprintf("%s %s %s %s: %s", kind, cluster.Key{Namespace: namespace, Name: name}, uid, reason, message))
-}
-
-func (h *recorder) PodEvent(namespace, name, uid, reason, message string) {
-	h.said = append(h.said, "pod "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
+func (h *recorder) ObjectEvent(reason string, p cluster.ObjectProblem) {
+	h.said = append(h.said, fmt.Sprintf("%s %s %s %s: %s", p.Kind, p.Key, p.UID, reason, p.Text))
 }
 
 func TestAnnounce(t *testing.T) {
@@ -83,13 +75,13 @@ func TestAnnounce(t *testing.T) {
 		},
 		"a policy that isolates pods has its own Event, and a recreated one another": {
 			{0, Outlook{Policies: closes("u1")}, []string{ready}, 5 * time.Second},
-			{5 * time.Second, Outlook{Policies: closes("u1")}, []string{ready, "policy shop/p u1 BeelinePolicyClosed: no"}, 0},
+			{5 * time.Second, Outlook{Policies: closes("u1")}, []string{ready, "NetworkPolicy shop/p u1 BeelinePolicyClosed: no"}, 0},
 			{time.Second, Outlook{Policies: closes("u2")}, []string{ready}, 5 * time.Second},
 		},
 		"a problem of a pod is an Event on it": {
 			{0, Outlook{Pods: []node.PodProblem{pod, {Text: "a container without a pod"}}}, []string{ready}, 5 * time.Second},
 			{5 * time.Second, Outlook{Pods: []node.PodProblem{pod, {Text: "a container without a pod"}}},
-				[]string{ready, "pod shop/web u1 BeelinePodProblem: pod shop/web is stray"}, 0},
+				[]string{ready, "Pod shop/web u1 BeelinePodProblem: pod shop/web is stray"}, 0},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

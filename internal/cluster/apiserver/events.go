@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/lru"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
 const (
@@ -41,13 +45,13 @@ type events struct {
 	// wrong objects do not suppress Events about the node.
 	limit, objectLimit *rate.Limiter
 	queue              chan event
-	sent               map[event]*sentEvent // only run uses it
+	sent               *lru.Cache // *sentEvent by event; only run uses it
 }
 
 // event has the fields by which two Events are the same.
 type event struct {
-	about           corev1.ObjectReference
-	reason, message string
+	cluster.ObjectProblem
+	reason string
 }
 
 // sentEvent is an Event that the server has.
@@ -65,24 +69,24 @@ func newEvents(client *rest.RESTClient, nodeName string, log *slog.Logger) *even
 		limit:       rate.NewLimiter(rate.Every(eventInterval), eventBurst),
 		objectLimit: rate.NewLimiter(rate.Every(eventInterval), eventBurst),
 		queue:       make(chan event, eventQueue),
-		sent:        map[event]*sentEvent{},
+		sent:        lru.New(eventsKept),
 	}
 }
 
 // add queues an Event, unless the queue or the rate limit is exhausted.
 func (e *events) add(ev event) {
 	limit := e.objectLimit
-	if ev.about.Kind == "Node" && ev.about.Name == e.source.Host {
+	if ev.Kind == cluster.KindNode && ev.Key.Name == e.source.Host {
 		limit = e.limit
 	}
 	if !limit.Allow() {
-		e.log.Debug("event dropped: rate limit", "message", ev.message)
+		e.log.Debug("event dropped: rate limit", "message", ev.Text)
 		return
 	}
 	select {
 	case e.queue <- ev:
 	default:
-		e.log.Debug("event dropped: queue full", "message", ev.message)
+		e.log.Debug("event dropped: queue full", "message", ev.Text)
 	}
 }
 
@@ -99,7 +103,7 @@ func (e *events) run(ctx context.Context, pause func(ctx context.Context, failed
 					break
 				}
 				if failed+1 == eventAttempts || !mayPass(err) {
-					e.log.Warn("event is not sent", "message", ev.message, "error", err)
+					e.log.Warn("event is not sent", "message", ev.Text, "error", err)
 					break
 				}
 				if !pause(ctx, failed) {
@@ -112,7 +116,8 @@ func (e *events) run(ctx context.Context, pause func(ctx context.Context, failed
 
 // send creates an Event, or increments the count of an earlier one.
 func (e *events) send(ctx context.Context, ev event, now time.Time) error {
-	if before := e.sent[ev]; before != nil && now.Sub(before.last) < eventMemory {
+	if known, found := e.sent.Get(ev); found && now.Sub(known.(*sentEvent).last) < eventMemory {
+		before := known.(*sentEvent)
 		body := fmt.Sprintf(`{"count":%d,"lastTimestamp":%q}`, before.count+1, now.UTC().Format(time.RFC3339))
 		err := e.client.Patch(types.MergePatchType).Namespace(before.namespace).Resource("events").Name(before.name).Body([]byte(body)).Do(ctx).Error()
 		if err == nil {
@@ -124,16 +129,15 @@ func (e *events) send(ctx context.Context, ev event, now time.Time) error {
 			return fmt.Errorf("count event up: %w", err)
 		}
 	}
-	namespace := ev.about.Namespace
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault // namespace of Events about cluster-scoped objects
-	}
+	namespace := cmp.Or(ev.Key.Namespace, metav1.NamespaceDefault) // also of Events about cluster-scoped objects
 	at := metav1.NewTime(now)
 	made := &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", ev.about.Name, now.UnixNano())},
-		InvolvedObject: ev.about,
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", ev.Key.Name, now.UnixNano())},
+		InvolvedObject: corev1.ObjectReference{
+			Kind: string(ev.Kind), APIVersion: apiVersion(ev.Kind), Namespace: ev.Key.Namespace, Name: ev.Key.Name, UID: types.UID(ev.UID),
+		},
 		Reason:         ev.reason,
-		Message:        ev.message,
+		Message:        ev.Text,
 		Type:           corev1.EventTypeWarning,
 		Source:         e.source,
 		FirstTimestamp: at,
@@ -143,21 +147,6 @@ func (e *events) send(ctx context.Context, ev event, now time.Time) error {
 	if err := e.client.Post().Namespace(namespace).Resource("events").Body(made).Do(ctx).Error(); err != nil {
 		return fmt.Errorf("make event: %w", err)
 	}
-	e.remember(ev, &sentEvent{namespace, made.Name, 1, now})
+	e.sent.Add(ev, &sentEvent{namespace, made.Name, 1, now})
 	return nil
-}
-
-// remember keeps a new Event and drops the oldest one beyond the limit.
-func (e *events) remember(ev event, as *sentEvent) {
-	if len(e.sent) >= eventsKept {
-		var oldest event
-		first := as.last
-		for known, sent := range e.sent {
-			if sent.last.Before(first) {
-				oldest, first = known, sent.last
-			}
-		}
-		delete(e.sent, oldest)
-	}
-	e.sent[ev] = as
 }

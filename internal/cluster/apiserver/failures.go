@@ -47,9 +47,6 @@ func (f *failures) note(request string, err error, now time.Time) {
 	f.of[request] = failure{err, since}
 }
 
-// clear forgets a request that is no longer needed.
-func (f *failures) clear(request string) { delete(f.of, request) }
-
 // unreachable reports whether the last request got no response.
 func (f *failures) unreachable() bool { return f.outage != nil }
 

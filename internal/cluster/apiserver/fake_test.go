@@ -234,7 +234,7 @@ func (f *fakeServer) list(w http.ResponseWriter, r *http.Request, gv schema.Grou
 	all := f.sorted(name)
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
-	list := resources[slices.IndexFunc(resources, func(r resource) bool { return r.name == name })].list.DeepCopyObject()
+	list := resources[slices.IndexFunc(resources, func(r resource) bool { return r.name == name })].empty.DeepCopyObject()
 	m, _ := meta.ListAccessor(list)
 	m.SetResourceVersion(strconv.Itoa(f.version))
 	all = all[from:]

@@ -6,6 +6,9 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -21,17 +24,17 @@ var (
 	// name, namespace, uid, resourceVersion, creationTimestamp, deletionTimestamp, labels, annotations
 	partsOfMetadata  = parts{1: nil, 3: nil, 5: nil, 6: nil, 8: nil, 9: nil, 11: nil, 12: nil}
 	partsOfContainer = parts{6: nil, 24: nil} // ports, restartPolicy
-	partsOf          = map[string]parts{
-		"Pod": {
+	partsOf          = map[schema.GroupVersionKind]parts{
+		corev1.SchemeGroupVersion.WithKind("Pod"): {
 			1: partsOfMetadata,
 			2: {2: partsOfContainer, 20: partsOfContainer, 10: nil, 11: nil}, // containers, initContainers, nodeName, hostNetwork
 			3: {1: nil, 6: nil, 12: nil},                                     // phase, podIP, podIPs
 		},
-		"Node":          {1: partsOfMetadata, 2: nil, 3: {4: nil, 5: nil}}, // spec; conditions, addresses
-		"Namespace":     {1: partsOfMetadata},
-		"Service":       {1: partsOfMetadata, 2: nil, 3: nil},         // spec, status
-		"EndpointSlice": {1: partsOfMetadata, 2: nil, 3: nil, 4: nil}, // endpoints, ports, addressType
-		"NetworkPolicy": {1: partsOfMetadata, 2: nil},                 // spec
+		corev1.SchemeGroupVersion.WithKind("Node"):                {1: partsOfMetadata, 2: nil, 3: {4: nil, 5: nil}}, // spec; conditions, addresses
+		corev1.SchemeGroupVersion.WithKind("Namespace"):           {1: partsOfMetadata},
+		corev1.SchemeGroupVersion.WithKind("Service"):             {1: partsOfMetadata, 2: nil, 3: nil},         // spec, status
+		discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"):  {1: partsOfMetadata, 2: nil, 3: nil, 4: nil}, // endpoints, ports, addressType
+		networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"): {1: partsOfMetadata, 2: nil},                 // spec
 	}
 )
 
@@ -57,41 +60,37 @@ type unmarshaler interface {
 	Unmarshal(data []byte) error
 }
 
+// envelope is the memory of one message: what the API server wraps an object in, and the parts of it that are kept.
+type envelope struct {
+	runtime.Unknown
+	kept []byte
+}
+
+var envelopes = sync.Pool{New: func() any { return new(envelope) }}
+
 // Decode makes an object. Other kinds, and unexpected encodings, go to the usual serializer.
 func (s leanSerializer) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	if into == nil {
-		if kind, raw, ok := openEnvelope(data); ok {
-			if object := newObject(kind); object != nil {
-				return object, &kind, decodeLean(object, raw, partsOf[kind.Kind])
-			}
-		}
+	message, enveloped := bytes.CutPrefix(data, []byte("k8s\x00"))
+	if into != nil || !enveloped {
+		return s.Serializer.Decode(data, defaults, into)
 	}
-	return s.Serializer.Decode(data, defaults, into)
-}
-
-// newObject makes an empty object of a watched kind; nil for another kind.
-func newObject(kind schema.GroupVersionKind) unmarshaler {
-	if partsOf[kind.Kind] == nil || !slices.ContainsFunc(resources, func(r resource) bool { return r.group == kind.GroupVersion() }) {
-		return nil
+	e := envelopes.Get().(*envelope)
+	defer envelopes.Put(e) // an object does not reference the message that it was decoded from
+	e.Unknown = runtime.Unknown{Raw: e.Raw[:0]}
+	if e.Unmarshal(message) != nil || e.ContentEncoding+e.ContentType != "" {
+		return s.Serializer.Decode(data, defaults, into)
 	}
+	kind := schema.FromAPIVersionAndKind(e.APIVersion, e.Kind)
 	object, err := scheme.New(kind)
-	if err != nil {
-		return nil
+	full, ok := object.(unmarshaler)
+	keep := partsOf[kind]
+	if err != nil || !ok || keep == nil {
+		return s.Serializer.Decode(data, defaults, into)
 	}
-	known, _ := object.(unmarshaler)
-	return known
-}
-
-var leanMessages = sync.Pool{New: func() any { return new([]byte) }}
-
-func decodeLean(object unmarshaler, raw []byte, keep parts) error {
-	message := leanMessages.Get().(*[]byte)
-	defer leanMessages.Put(message) // an object does not reference the message that it was decoded from
-	kept, ok := appendParts((*message)[:0], raw, keep)
-	if *message = kept; !ok {
-		return object.Unmarshal(raw) // for its error
+	if e.kept, ok = appendParts(e.kept[:0], e.Raw, keep); !ok {
+		return full, &kind, full.Unmarshal(e.Raw) // for its error
 	}
-	return object.Unmarshal(kept)
+	return full, &kind, full.Unmarshal(e.kept)
 }
 
 // appendParts appends the kept fields of a message. It returns false for an invalid message.
@@ -133,46 +132,4 @@ func insertLength(message []byte, at int) []byte {
 	copy(message[at+size:], message[at:at+length])
 	protowire.AppendVarint(message[:at], uint64(length))
 	return message
-}
-
-// openEnvelope reads runtime.Unknown, the API server's envelope of an object: its kind and its message.
-func openEnvelope(data []byte) (kind schema.GroupVersionKind, raw []byte, ok bool) {
-	data, ok = bytes.CutPrefix(data, []byte("k8s\x00"))
-	for ok && len(data) > 0 {
-		number, wire, tag := protowire.ConsumeTag(data)
-		if tag < 0 || wire != protowire.BytesType {
-			return kind, nil, false
-		}
-		value, length := protowire.ConsumeBytes(data[tag:])
-		if length < 0 {
-			return kind, nil, false
-		}
-		data = data[tag+length:]
-		switch number {
-		case 1:
-			kind, ok = readTypeMeta(value)
-		case 2:
-			raw = value
-		default: // contentEncoding and contentType
-			ok = len(value) == 0
-		}
-	}
-	return kind, raw, ok && kind.Kind != ""
-}
-
-// readTypeMeta reads apiVersion and kind.
-func readTypeMeta(message []byte) (kind schema.GroupVersionKind, ok bool) {
-	var texts [3]string
-	for len(message) > 0 {
-		number, wire, tag := protowire.ConsumeTag(message)
-		if tag < 0 || wire != protowire.BytesType || number >= protowire.Number(len(texts)) {
-			return kind, false
-		}
-		value, length := protowire.ConsumeString(message[tag:])
-		if length < 0 {
-			return kind, false
-		}
-		texts[number], message = value, message[tag+length:]
-	}
-	return schema.FromAPIVersionAndKind(texts[1], texts[2]), true
 }

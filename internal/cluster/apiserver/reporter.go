@@ -9,8 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,33 +68,12 @@ func (r *Reporter) Available(available bool, reason, message string) {
 // NodeEvent sends a warning Event about this node.
 func (r *Reporter) NodeEvent(reason, message string) {
 	// The UID is the name, as in the kubelet's Events; `kubectl describe node` looks for that.
-	r.events.add(event{corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: r.nodeName, UID: types.UID(r.nodeName)}, reason, message})
+	r.ObjectEvent(reason, cluster.ObjectProblem{Kind: cluster.KindNode, Key: cluster.Key{Name: r.nodeName}, UID: r.nodeName, Text: message})
 }
 
-// PodEvent sends a warning Event about a pod.
-func (r *Reporter) PodEvent(namespace, name, uid, reason, message string) {
-	r.events.add(event{corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: namespace, Name: name, UID: types.UID(uid)}, reason, message})
-}
-
-// PolicyEvent sends a warning Event about a NetworkPolicy.
-func (r *Reporter) PolicyEvent(namespace, name, uid, reason, message string) {
-	r.events.add(event{corev1.ObjectReference{
-		Kind: "NetworkPolicy", APIVersion: networkingv1.SchemeGroupVersion.String(), Namespace: namespace, Name: name, UID: types.UID(uid),
-	}, reason, message})
-}
-
-// groupVersions are those of the kinds that Events are about.
-var groupVersions = map[cluster.Kind]string{
-	cluster.KindEndpointSlice: discoveryv1.SchemeGroupVersion.String(), cluster.KindNetworkPolicy: networkingv1.SchemeGroupVersion.String(),
-}
-
-// ObjectEvent sends a warning Event about an object of any kind.
-func (r *Reporter) ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, message string) {
-	version := groupVersions[kind]
-	if version == "" {
-		version = "v1"
-	}
-	r.events.add(event{corev1.ObjectReference{Kind: string(kind), APIVersion: version, Namespace: namespace, Name: name, UID: types.UID(uid)}, reason, message})
+// ObjectEvent sends a warning Event about an object.
+func (r *Reporter) ObjectEvent(reason string, problem cluster.ObjectProblem) {
+	r.events.add(event{problem, reason})
 }
 
 // Run reports to the server until ctx ends. It retries what fails.
@@ -135,7 +112,7 @@ func (r *Reporter) sync(ctx context.Context) error {
 	}
 	patched := false
 	if own.condition != *wanted {
-		if err := r.patch(ctx, own, *wanted); err != nil {
+		if err := r.patchCondition(ctx, own, *wanted); err != nil {
 			return ifThere(err)
 		}
 		own, patched = r.source.own(), true
@@ -169,8 +146,8 @@ func (r *Reporter) condition() *Condition {
 	return r.wanted
 }
 
-// patch writes the condition on the object, whose last state is before.
-func (r *Reporter) patch(ctx context.Context, before *ownNode, wanted Condition) error {
+// patchCondition writes the condition on the object, whose last state is before.
+func (r *Reporter) patchCondition(ctx context.Context, before *ownNode, wanted Condition) error {
 	now := metav1.Now().UTC().Format(time.RFC3339)
 	condition := map[string]string{
 		"type": string(corev1.NodeNetworkUnavailable), "status": wanted.Status, "reason": wanted.Reason, "message": wanted.Message, "lastHeartbeatTime": now,
@@ -178,17 +155,39 @@ func (r *Reporter) patch(ctx context.Context, before *ownNode, wanted Condition)
 	if before.condition.Status != wanted.Status {
 		condition["lastTransitionTime"] = now
 	}
-	body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{condition}}})
+	patch := map[string]any{"status": map[string]any{"conditions": []any{condition}}}
+	if err := r.patch(ctx, before, types.StrategicMergePatchType, patch, "status"); err != nil {
+		return fmt.Errorf("patch condition of node %s: %w", r.nodeName, err)
+	}
+	r.log.Info("node condition written", "type", corev1.NodeNetworkUnavailable, "status", wanted.Status, "reason", wanted.Reason)
+	return nil
+}
+
+// patchTaint adds the taint to the object or removes it. A patch replaces all taints; the resource version keeps it
+// from overwriting those of another client.
+func (r *Reporter) patchTaint(ctx context.Context, before *ownNode, tainted bool) error {
+	patch := map[string]any{
+		"metadata": map[string]any{"resourceVersion": before.version},
+		"spec":     map[string]any{"taints": withTaint(before.taints, tainted)},
+	}
+	if err := r.patch(ctx, before, types.MergePatchType, patch); err != nil {
+		return fmt.Errorf("patch taints of node %s: %w", r.nodeName, err)
+	}
+	r.log.Info("node taint written", "key", NotReadyTaint, "present", tainted)
+	return nil
+}
+
+// patch patches the object, whose last state is before, and takes the response as its state.
+func (r *Reporter) patch(ctx context.Context, before *ownNode, kind types.PatchType, patch any, subresource ...string) error {
+	body, err := json.Marshal(patch)
 	if err != nil {
-		return fmt.Errorf("encode node condition: %w", err)
+		return err
 	}
 	var node corev1.Node
-	err = r.client.Patch(types.StrategicMergePatchType).Resource("nodes").Name(r.nodeName).SubResource("status").Body(body).Do(ctx).Into(&node)
-	if err != nil {
-		return fmt.Errorf("patch condition of node %s: %w", r.nodeName, err)
+	if err := r.client.Patch(kind).Resource("nodes").Name(r.nodeName).SubResource(subresource...).Body(body).Do(ctx).Into(&node); err != nil {
+		return err
 	}
 	r.source.answered(requestPatch, nil)
 	r.source.setOwn(before, readOwn(&node))
-	r.log.Info("node condition written", "type", corev1.NodeNetworkUnavailable, "status", wanted.Status, "reason", wanted.Reason)
 	return nil
 }

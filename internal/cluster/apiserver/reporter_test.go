@@ -131,6 +131,10 @@ func TestRejectedConditionIsDropped(t *testing.T) {
 	r.expectProblem("")
 }
 
+func lost(kind cluster.Kind, namespace, name string) cluster.ObjectProblem {
+	return cluster.ObjectProblem{Kind: kind, Key: cluster.Key{Namespace: namespace, Name: name}, UID: "uid", Text: "it is lost"}
+}
+
 // Repeated Events increment the count of the first, and their rate is limited.
 func TestEvents(t *testing.T) {
 	server := newFakeServer(t)
@@ -139,8 +143,8 @@ func TestEvents(t *testing.T) {
 	r.expectState("n1[10.1.1.0/24]")
 	reporter.NodeEvent("Broken", "a link is down")
 	reporter.NodeEvent("Broken", "a link is down")
-	reporter.PodEvent("default", "p", "uid", "Broken", "a pod is lost")
-	reporter.PolicyEvent("shop", "web", "uid", "Broken", "a policy is not applied")
+	reporter.ObjectEvent("Broken", lost(cluster.KindPod, "default", "p"))
+	reporter.ObjectEvent("Broken", lost(cluster.KindNetworkPolicy, "shop", "web"))
 	eventually(t, func() string { return fmt.Sprintf("requests are %q", server.requests) }, func() bool {
 		return server.count("POST namespaces/default/events") == 2 && server.count("POST namespaces/shop/events") == 1 && server.count("PATCH namespaces/default/events/n1.") == 1
 	})
@@ -159,7 +163,7 @@ func TestEvents(t *testing.T) {
 		return server.count("POST") == ofNode+ofOthers
 	})
 	for i := range 100 {
-		reporter.PodEvent("default", fmt.Sprintf("p%d", i), "uid", "Broken", "a pod is lost")
+		reporter.ObjectEvent("Broken", lost(cluster.KindPod, "default", fmt.Sprintf("p%d", i)))
 	}
 	eventually(t, func() string { return fmt.Sprintf("requests are %q", server.requests) }, func() bool {
 		return server.count("POST") == ofNode+eventBurst

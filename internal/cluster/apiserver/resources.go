@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -18,21 +20,27 @@ type resource struct {
 	name string
 	// labels selects the objects that the server sends; empty selects all.
 	labels string
-	// object and list are empty examples.
-	object, list runtime.Object
+	// object and empty are an empty object and an empty list.
+	object, empty runtime.Object
 }
 
 // resources are all watched resources.
 var resources = []resource{
-	{kind: cluster.KindNode, group: corev1.SchemeGroupVersion, name: "nodes", object: &corev1.Node{}, list: &corev1.NodeList{}},
-	{kind: cluster.KindNamespace, group: corev1.SchemeGroupVersion, name: "namespaces", object: &corev1.Namespace{}, list: &corev1.NamespaceList{}},
-	{kind: cluster.KindPod, group: corev1.SchemeGroupVersion, name: "pods", object: &corev1.Pod{}, list: &corev1.PodList{}},
+	{kind: cluster.KindNode, group: corev1.SchemeGroupVersion, name: "nodes", object: &corev1.Node{}, empty: &corev1.NodeList{}},
+	{kind: cluster.KindNamespace, group: corev1.SchemeGroupVersion, name: "namespaces", object: &corev1.Namespace{}, empty: &corev1.NamespaceList{}},
+	{kind: cluster.KindPod, group: corev1.SchemeGroupVersion, name: "pods", object: &corev1.Pod{}, empty: &corev1.PodList{}},
 	{kind: cluster.KindService, group: corev1.SchemeGroupVersion, name: "services", labels: cluster.ServiceSelector,
-		object: &corev1.Service{}, list: &corev1.ServiceList{}},
+		object: &corev1.Service{}, empty: &corev1.ServiceList{}},
 	{kind: cluster.KindEndpointSlice, group: discoveryv1.SchemeGroupVersion, name: "endpointslices", labels: cluster.ServiceSelector,
-		object: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{}},
+		object: &discoveryv1.EndpointSlice{}, empty: &discoveryv1.EndpointSliceList{}},
 	{kind: cluster.KindNetworkPolicy, group: networkingv1.SchemeGroupVersion, name: "networkpolicies",
-		object: &networkingv1.NetworkPolicy{}, list: &networkingv1.NetworkPolicyList{}},
+		object: &networkingv1.NetworkPolicy{}, empty: &networkingv1.NetworkPolicyList{}},
+}
+
+// apiVersion gives the group and version of a kind.
+func apiVersion(kind cluster.Kind) string {
+	at := slices.IndexFunc(resources, func(r resource) bool { return r.kind == kind })
+	return resources[at].group.String()
 }
 
 // Rule is a permission that this package needs, as in a ClusterRole.

@@ -90,7 +90,7 @@ func (s *Source) Run(ctx context.Context, deliver func(*cluster.Snapshot)) error
 	var watchers sync.WaitGroup
 	defer watchers.Wait()
 	for _, r := range resources {
-		w := &watcher{resource: r, client: s.connection.clients[r.group], answered: s.answered, pause: s.pause, reduce: s.reduce}
+		w := &watcher{r, s.connection.clients[r.group], s}
 		watchers.Go(func() { w.follow(ctx, &store{s, r.kind}) })
 	}
 	waited := time.NewTimer(s.patience)
@@ -194,7 +194,7 @@ func (s *Source) answered(request string, err error) {
 // clear forgets the failure of a request that is no longer needed.
 func (s *Source) clear(request string) {
 	s.mu.Lock()
-	s.failures.clear(request)
+	delete(s.failures.of, request)
 	s.mu.Unlock()
 	s.report()
 }

@@ -26,28 +26,24 @@ const (
 	lastRetry  = 10 * time.Second
 )
 
-// watcher lists and watches one resource. It implements cache.ListerWatcherWithContext.
+// watcher lists and watches one resource.
 //
 // It retries a request that gets no response, or a temporary error, itself. A watch then resumes where it was, where
 // the reflector would often list again, and outages are tracked in one place.
 type watcher struct {
 	resource
 	client *rest.RESTClient
-	// answered gets the result of each request; nil is success.
-	answered func(request string, err error)
-	// pause waits before a failed request is repeated.
-	pause  func(ctx context.Context, failed int) bool
-	reduce func(runtime.Object) (*item, error)
+	source *Source
 }
 
-// ListWithContext gets one page of a list and reduces it. The reflector asks for pages.
-func (w *watcher) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+// list gets one page of a list and reduces it. The reflector asks for pages.
+func (w *watcher) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if options.ResourceVersion == "0" {
 		// The reflector asks for any cached version; the server would send that in one piece, without pages.
 		options.ResourceVersion = ""
 	}
 	options.LabelSelector = w.labels
-	page := w.list.DeepCopyObject()
+	page := w.empty.DeepCopyObject()
 	if err := w.untilAnswered(ctx, func() error {
 		return w.client.Get().MaxRetries(0).Resource(w.name).VersionedParams(&options, parameterCodec).Do(ctx).Into(page)
 	}); err != nil {
@@ -61,7 +57,7 @@ func (w *watcher) ListWithContext(ctx context.Context, options metav1.ListOption
 		ResourceVersion: from.GetResourceVersion(), Continue: from.GetContinue(), RemainingItemCount: from.GetRemainingItemCount(),
 	}}
 	err = meta.EachListItem(page, func(full runtime.Object) error {
-		item, err := w.reduce(full)
+		item, err := w.source.reduce(full)
 		if err == nil {
 			reduced.Items = append(reduced.Items, item)
 		}
@@ -70,8 +66,8 @@ func (w *watcher) ListWithContext(ctx context.Context, options metav1.ListOption
 	return reduced, err
 }
 
-// WatchWithContext begins a watch.
-func (w *watcher) WatchWithContext(ctx context.Context, options metav1.ListOptions) (stream watch.Interface, err error) {
+// watch begins a watch.
+func (w *watcher) watch(ctx context.Context, options metav1.ListOptions) (stream watch.Interface, err error) {
 	options.LabelSelector = w.labels
 	options.Watch = true
 	err = w.untilAnswered(ctx, func() error {
@@ -87,18 +83,6 @@ func (w *watcher) WatchWithContext(ctx context.Context, options metav1.ListOptio
 // errNoAnswer is the error of a watch that got no response at all.
 var errNoAnswer = errors.New("the connection was closed or timed out")
 
-// List and Watch serve an interface that has forms with and without context.
-
-// List is ListWithContext.
-func (w *watcher) List(options metav1.ListOptions) (runtime.Object, error) {
-	return w.ListWithContext(context.Background(), options)
-}
-
-// Watch is WatchWithContext.
-func (w *watcher) Watch(options metav1.ListOptions) (watch.Interface, error) {
-	return w.WatchWithContext(context.Background(), options)
-}
-
 // request names this watcher's requests in messages.
 func (w *watcher) request() string { return "to list and watch " + w.name }
 
@@ -110,11 +94,11 @@ func (w *watcher) untilAnswered(ctx context.Context, request func() error) error
 			return ctx.Err()
 		}
 		if err == nil || !mayPass(err) {
-			w.answered(w.request(), nil)
+			w.source.answered(w.request(), nil)
 			return err
 		}
-		w.answered(w.request(), err)
-		if !w.pause(ctx, failed) {
+		w.source.answered(w.request(), err)
+		if !w.source.pause(ctx, failed) {
 			return ctx.Err()
 		}
 	}
@@ -161,18 +145,19 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // follow keeps a section current until ctx ends.
 func (w *watcher) follow(ctx context.Context, store cache.ReflectorStore) {
-	reflector := cache.NewReflectorWithOptions(w, w.object, store, cache.ReflectorOptions{Name: w.name})
+	requests := &cache.ListWatch{ListWithContextFunc: w.list, WatchFuncWithContext: w.watch}
+	reflector := cache.NewReflectorWithOptions(requests, w.object, store, cache.ReflectorOptions{Name: w.name})
 	reflector.WatchListPageSize = pageSize
 	// A connection that is lost during a watch looks like an internal error of the server.
 	reflector.MaxInternalErrorRetryDuration = time.Minute
 	for failed := 0; ctx.Err() == nil; failed++ {
 		begin := time.Now()
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
-			w.answered(w.request(), err)
+			w.source.answered(w.request(), err)
 		} else if time.Since(begin) > lastRetry {
 			failed = -1
 		}
-		w.pause(ctx, failed+1)
+		w.source.pause(ctx, failed+1)
 	}
 }
 
