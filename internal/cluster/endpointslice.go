@@ -6,6 +6,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 )
 
 // EndpointSlice is a part of a Service's endpoints. Snapshots omit slices of address type FQDN, of headless Services
@@ -62,8 +63,8 @@ func reduceEndpointSlice(s *discoveryv1.EndpointSlice) (*EndpointSlice, []fieldE
 			continue // "all ports", which no Service uses
 		}
 		at := fmt.Sprintf("ports[%d]", i)
-		port := EndpointPort{Name: intern(value(p.Name, "")), Number: c.port(at+".port", *p.Port)}
-		port.Protocol = c.protocol(at+".protocol", value(p.Protocol, ""))
+		port := EndpointPort{Name: intern(ptr.Deref(p.Name, "")), Number: c.port(at+".port", *p.Port)}
+		port.Protocol = c.protocol(at+".protocol", ptr.Deref(p.Protocol, ""))
 		slice.Ports = append(slice.Ports, port)
 	}
 	for i, e := range s.Endpoints {
@@ -77,10 +78,10 @@ func reduceEndpointSlice(s *discoveryv1.EndpointSlice) (*EndpointSlice, []fieldE
 			c.fail(at+"[0]", "%s is not of the slice's address type, %s", addr, s.AddressType)
 		}
 		// By the API, unset conditions are true, and serving defaults to ready.
-		ready := value(e.Conditions.Ready, true)
+		ready := ptr.Deref(e.Conditions.Ready, true)
 		endpoint := Endpoint{
-			Address: addr, Ready: ready, Serving: value(e.Conditions.Serving, ready), Terminating: value(e.Conditions.Terminating, false),
-			Node: intern(value(e.NodeName, "")),
+			Address: addr, Ready: ready, Serving: ptr.Deref(e.Conditions.Serving, ready), Terminating: ptr.Deref(e.Conditions.Terminating, false),
+			Node: intern(ptr.Deref(e.NodeName, "")),
 		}
 		if e.Hints != nil {
 			endpoint.Hints = hintsOf(e.Hints)
@@ -103,12 +104,4 @@ func hintsOf(full *discoveryv1.EndpointHints) *EndpointHints {
 		hints.ForNodes = append(hints.ForNodes, intern(node.Name))
 	}
 	return &hints
-}
-
-// value gives what a pointer points to, or a default.
-func value[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
 }

@@ -257,14 +257,5 @@ func (m *manifests) report(errs []error) {
 	before := m.problems
 	m.problems = problems
 	m.mu.Unlock()
-	for _, p := range problems {
-		if !slices.Contains(before, p) {
-			m.log.Warn("manifest rejected, its last valid state remains active", "problem", p)
-		}
-	}
-	for _, p := range before {
-		if !slices.Contains(problems, p) {
-			m.log.Info("manifest problem resolved", "problem", p)
-		}
-	}
+	LogProblems(m.log, before, problems)
 }

@@ -5,6 +5,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 )
@@ -66,6 +67,23 @@ type Source interface {
 	// Problems are the current problems, one sentence each, which names the file and line or the object; none when
 	// all is well.
 	Problems() []string
+}
+
+// LogProblems logs problems of a Source that appeared or ended.
+func LogProblems(log *slog.Logger, before, now []string) {
+	if slices.Equal(before, now) {
+		return // the common case
+	}
+	for _, p := range now {
+		if !slices.Contains(before, p) {
+			log.Warn("cluster state problem", "problem", p)
+		}
+	}
+	for _, p := range before {
+		if !slices.Contains(now, p) {
+			log.Info("cluster state problem resolved", "problem", p)
+		}
+	}
 }
 
 // ObjectProblem is a problem with an object of the cluster; every node sees the same.

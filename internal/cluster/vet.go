@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,7 +20,7 @@ type Vetter struct {
 	services []*Service
 	// claimed are the addresses of nodes, ranges the pod ranges of nodes.
 	claimed  map[netip.Addr]bool
-	ranges   nodeRanges
+	ranges   []nodeRange
 	vetted   []Node
 	problems []ObjectProblem
 }
@@ -45,57 +46,40 @@ func (v *Vetter) Vet(s *Snapshot) (*Snapshot, []ObjectProblem) {
 func (v *Vetter) vet(s *Snapshot) ([]Node, []ObjectProblem) {
 	taken := v.taken(s)
 	public := v.publicSelf(s)
-	nodes, copied := s.Nodes, false
-	if nodes == nil {
-		nodes = []Node{}
-	}
+	nodes := append([]Node{}, s.Nodes...)
 	var problems []ObjectProblem
-	before := map[bool]bool{} // by family, of this node
-	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		clear(before)
-		why := func(a netip.Addr, first, external bool) string {
-			if reason := v.believable(a, first, external, public[a.Is4()]); reason != "" {
-				return reason
-			}
-			if reason := v.ranges.why(a); reason != "" {
-				return reason
-			}
-			if of, found := taken[a]; found && (of.clusterIP || !first) {
-				return of.what
-			}
-			return ""
-		}
+	for i := range nodes {
+		n := &nodes[i]
+		before := map[bool]bool{} // by family, of this node
 		var refused []string
-		keep := func(all []netip.Addr, external bool) []netip.Addr {
-			isWrong := func(a netip.Addr) bool {
-				first := !external && !before[a.Is4()]
-				before[a.Is4()] = true
-				reason := why(a, first, external)
-				if reason != "" {
-					refused = append(refused, fmt.Sprintf("Node %s: address %s in its status is refused: %s", n.Name, a, reason))
+		isWrong := func(a netip.Addr, external bool) bool {
+			first := !external && !before[a.Is4()]
+			before[a.Is4()] = true
+			reason := cmp.Or(v.believable(a, first, external, public[a.Is4()]), v.inRange(a))
+			if of, found := taken[a]; reason == "" && found && (of.clusterIP || !first) {
+				reason = of.what
+			}
+			if reason != "" {
+				refused = append(refused, fmt.Sprintf("Node %s: address %s in its status is refused: %s", n.Name, a, reason))
+			}
+			return reason != ""
+		}
+		keep := func(all []netip.Addr, external bool) (kept []netip.Addr) {
+			for _, a := range all {
+				if !isWrong(a, external) {
+					kept = append(kept, a)
 				}
-				return reason != ""
 			}
-			at := slices.IndexFunc(all, isWrong)
-			if at < 0 {
-				return all // the common case
+			return kept
+		}
+		if addresses, externals := keep(n.Addresses, false), keep(n.ExternalIPs, true); len(refused) > 0 {
+			n.Addresses, n.ExternalIPs = addresses, externals
+			text := refused[0]
+			if more := len(refused) - 1; more > 0 {
+				text += fmt.Sprintf(" (and %d more of its addresses are refused)", more)
 			}
-			return append(slices.Clone(all[:at]), slices.DeleteFunc(slices.Clone(all[at+1:]), isWrong)...)
+			problems = append(problems, ObjectProblem{Kind: KindNode, Key: n.Key(), UID: n.Name, Text: text})
 		}
-		addresses, externals := keep(n.Addresses, false), keep(n.ExternalIPs, true)
-		if len(refused) == 0 {
-			continue
-		}
-		if !copied {
-			nodes, copied = slices.Clone(s.Nodes), true
-		}
-		nodes[i].Addresses, nodes[i].ExternalIPs = addresses, externals
-		text := refused[0]
-		if more := len(refused) - 1; more > 0 {
-			text += fmt.Sprintf(" (and %d more of its addresses are refused)", more)
-		}
-		problems = append(problems, ObjectProblem{Kind: KindNode, Key: n.Key(), UID: n.Name, Text: text})
 	}
 	return nodes, problems
 }
@@ -106,14 +90,12 @@ type serviceAddress struct {
 	what      string
 }
 
-func (a serviceAddress) known() bool { return a.what != "" }
-
 // taken are the addresses of Nodes that Services have as well.
 func (v *Vetter) taken(s *Snapshot) map[netip.Addr]serviceAddress {
 	taken := map[netip.Addr]serviceAddress{}
 	for _, of := range s.Services {
 		for _, a := range of.LoadBalancerIPs {
-			if v.claimed[a] && !taken[a].known() {
+			if v.claimed[a] && taken[a].what == "" {
 				taken[a] = serviceAddress{false, "it is the load balancer's address of Service " + of.Key().String()}
 			}
 		}
@@ -130,68 +112,52 @@ func (v *Vetter) taken(s *Snapshot) map[netip.Addr]serviceAddress {
 func claimed(nodes []Node) map[netip.Addr]bool {
 	claimed := make(map[netip.Addr]bool, len(nodes))
 	for i := range nodes {
-		for _, a := range nodes[i].Addresses {
-			claimed[a] = true
-		}
-		for _, a := range nodes[i].ExternalIPs {
+		for _, a := range slices.Concat(nodes[i].Addresses, nodes[i].ExternalIPs) {
 			claimed[a] = true
 		}
 	}
 	return claimed
 }
 
-// nodeRanges are the pod ranges of all nodes, sorted.
-type nodeRanges []struct {
+// nodeRange is a pod range of a node.
+type nodeRange struct {
 	netip.Prefix
 	node string
 }
 
-func sortedRanges(nodes []Node) nodeRanges {
-	all := make(nodeRanges, 0, len(nodes))
+// sortedRanges gives the pod ranges of all nodes, sorted.
+func sortedRanges(nodes []Node) []nodeRange {
+	all := make([]nodeRange, 0, len(nodes))
 	for i := range nodes {
 		for _, p := range nodes[i].PodCIDRs {
-			all = append(all, struct {
-				netip.Prefix
-				node string
-			}{p, nodes[i].Name})
+			all = append(all, nodeRange{p, nodes[i].Name})
 		}
 	}
-	slices.SortFunc(all, func(a, b struct {
-		netip.Prefix
-		node string
-	}) int {
-		return a.Addr().Compare(b.Addr())
-	})
+	slices.SortFunc(all, func(a, b nodeRange) int { return a.Addr().Compare(b.Addr()) })
 	return all
 }
 
-// why names the pod range that an address is in; empty if there is none.
-func (r nodeRanges) why(a netip.Addr) string {
-	after, _ := slices.BinarySearchFunc(r, a, func(p struct {
-		netip.Prefix
-		node string
-	}, a netip.Addr) int {
-		if p.Addr().Compare(a) <= 0 {
-			return -1
-		}
-		return 1
-	})
-	if after > 0 && r[after-1].Contains(a) {
-		return fmt.Sprintf("it is in %s, the pods' range of Node %s", r[after-1].Prefix, r[after-1].node)
+// inRange names the pod range that an address is in; empty if there is none.
+func (v *Vetter) inRange(a netip.Addr) string {
+	at, found := slices.BinarySearchFunc(v.ranges, a, func(r nodeRange, a netip.Addr) int { return r.Addr().Compare(a) })
+	if !found {
+		at-- // the last range that begins before the address
 	}
-	return ""
+	if at < 0 || !v.ranges[at].Contains(a) {
+		return ""
+	}
+	return fmt.Sprintf("it is in %s, the pods' range of Node %s", v.ranges[at].Prefix, v.ranges[at].node)
 }
 
-// notPublic are networks that are not routed on the internet (RFC 6890): private, shared, documentation, benchmarks,
-// unique local.
+// notPublic are networks that are not routed on the internet (RFC 6890) beside the private ones: shared,
+// documentation, benchmarks.
 var notPublic = []netip.Prefix{
-	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("100.64.0.0/10"),
-	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
-	netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("2001:db8::/32"),
+	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24"),
+	netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("2001:db8::/32"),
 }
 
 func isPublic(a netip.Addr) bool {
-	return !slices.ContainsFunc(notPublic, func(p netip.Prefix) bool { return p.Contains(a) })
+	return !a.IsPrivate() && !slices.ContainsFunc(notPublic, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // publicSelf reports for each family (true: IPv4) whether this node's own address is public.

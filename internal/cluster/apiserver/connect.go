@@ -76,8 +76,15 @@ func New(config Config, log *slog.Logger) (*Source, *Reporter, error) {
 	}
 	if config.Server != "" {
 		c.host = config.Server // may be a list
-		if err := c.dialled.expect(config.Server); err != nil {
+		servers, err := Servers(config.Server)
+		if err != nil {
 			return nil, nil, err
+		}
+		for _, s := range servers {
+			c.dialled.expect(s.String())
+		}
+		if len(servers) > 1 {
+			c.dialled.timeout = dialTime
 		}
 	}
 	source := newSource(c, config.NodeName, log)

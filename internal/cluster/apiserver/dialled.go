@@ -5,12 +5,13 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"net/url"
 	"slices"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 )
 
 // dialledKept bounds how many addresses of the API server are kept, newest first: a name may resolve to several, and
@@ -26,40 +27,19 @@ type dialled struct {
 	all []netip.AddrPort
 }
 
-// expect notes the addresses in a list of server URLs before the first request, and shortens the dial timeout of
-// each.
-func (d *dialled) expect(list string) error {
-	servers, err := Servers(list)
-	if err != nil {
-		return err
-	}
-	if len(servers) > 1 {
-		d.timeout = dialTime
-	}
-	for _, s := range servers {
-		for _, addr := range newDialled(s.String()).all {
-			d.note(addr.String())
-		}
-	}
-	return nil
-}
-
-// newDialled starts with the address in a server's URL, if the URL has an address and not a name.
+// newDialled starts with the address in a server's URL.
 func newDialled(host string) *dialled {
 	d := &dialled{}
-	u, err := url.Parse(host)
-	if err != nil || u.Host == "" { // as client-go takes a host without a scheme
-		u = &url.URL{Scheme: "https", Host: host}
-	}
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80"}[u.Scheme]
-	}
-	if port == "" {
-		port = "443"
-	}
-	d.note(net.JoinHostPort(u.Hostname(), port))
+	d.expect(host)
 	return d
+}
+
+// expect notes the address in a server's URL, if the URL has an address and not a name.
+func (d *dialled) expect(host string) {
+	if u, _, err := rest.DefaultServerURL(host, "", schema.GroupVersion{}, true); err == nil {
+		port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+		d.note(net.JoinHostPort(u.Hostname(), port))
+	}
 }
 
 // dial connects to the API server. It notes each resolved address before it sends anything. A socket's peer address
@@ -74,16 +54,11 @@ func (d *dialled) dial(ctx context.Context, network, address string) (net.Conn, 
 }
 
 func (d *dialled) note(address string) {
-	host, port, err := net.SplitHostPort(address)
+	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return
 	}
-	addr, err := netip.ParseAddr(host)
-	number, err2 := strconv.ParseUint(port, 10, 16)
-	if err != nil || err2 != nil {
-		return
-	}
-	at := netip.AddrPortFrom(addr.Unmap().WithZone(""), uint16(number))
+	at = netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if slices.Contains(d.all, at) {

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 )
 
 // dialTime bounds the wait for one of several API servers before the next one is tried.
@@ -35,10 +38,7 @@ func Servers(list string) (all []*url.URL, err error) {
 
 // checkKubeconfig rejects a kubeconfig with an unencrypted server URL, unless the server is on this machine.
 func checkKubeconfig(host string) error {
-	if !strings.Contains(host, "://") {
-		host = "http://" + host // the library's default scheme
-	}
-	u, err := url.Parse(host)
+	u, _, err := rest.DefaultServerURL(host, "", schema.GroupVersion{}, false)
 	if err != nil {
 		return err
 	}

@@ -256,29 +256,7 @@ func (s *Source) report() {
 	before, now := s.reported, s.problems()
 	s.reported = now
 	s.mu.Unlock()
-	for _, p := range without(now, before) {
-		s.log.Warn("cluster state problem", "problem", p)
-	}
-	for _, p := range without(before, now) {
-		s.log.Info("cluster state problem resolved", "problem", p)
-	}
-}
-
-// without gives the sentences that are not among others, in order.
-func without(all, others []string) (rest []string) {
-	if len(all) == 0 {
-		return nil
-	}
-	known := make(map[string]bool, len(others))
-	for _, p := range others {
-		known[p] = true
-	}
-	for _, p := range all {
-		if !known[p] {
-			rest = append(rest, p)
-		}
-	}
-	return rest
+	cluster.LogProblems(s.log, before, now)
 }
 
 // problemsMax bounds the problems that are listed for objects of one kind.
