@@ -8,11 +8,10 @@ import (
 
 	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/lab/report"
-	"github.com/beeline-cni/beeline/lab/result"
 )
 
 func newReportCommand(e cli.Env) *cobra.Command {
-	var html, table, markdown, summary bool
+	var html, markdown, summary bool
 	c := &cobra.Command{
 		Use:   "report DIR [DIR]",
 		Short: "Print the results of a bench, or compare two",
@@ -27,17 +26,17 @@ with --html to compare.html in the second directory.`,
   beeline-lab report --summary results/a         print the overview as Markdown`,
 		Args: cli.Arguments(cobra.RangeArgs(1, 2)),
 		RunE: func(_ *cobra.Command, args []string) error {
-			var runs []*result.Run
-			for _, dir := range args {
-				run, err := report.Load(dir)
+			first, err := report.Load(args[0])
+			if err != nil {
+				return err
+			}
+			document, path := report.New(first), filepath.Join(args[0], report.FileName)
+			if len(args) == 2 {
+				second, err := report.Load(args[1])
 				if err != nil {
 					return err
 				}
-				runs = append(runs, run)
-			}
-			document, file := report.New(runs[0]), report.FileName
-			if len(runs) == 2 {
-				document, file = report.Compare(runs[0], runs[1]), report.CompareFileName
+				document, path = report.Compare(first, second), filepath.Join(args[1], report.CompareFileName)
 			}
 			switch {
 			case markdown:
@@ -46,14 +45,10 @@ with --html to compare.html in the second directory.`,
 				return document.Summary(e.Stdout)
 			}
 			if !html {
-				if err := document.Text(e.Stdout); err != nil {
+				if err := document.Text(e.Stdout); err != nil || len(args) == 2 {
 					return err
 				}
 			}
-			if table || len(runs) == 2 && !html {
-				return nil
-			}
-			path := filepath.Join(report.Directory(args[len(args)-1]), file)
 			if err := document.WriteFile(path); err != nil {
 				return err
 			}
@@ -62,9 +57,8 @@ with --html to compare.html in the second directory.`,
 		},
 	}
 	c.Flags().BoolVar(&html, "html", false, "only write report.html, or compare.html for two directories")
-	c.Flags().BoolVar(&table, "table", false, "only print the tables")
 	c.Flags().BoolVar(&markdown, "markdown", false, "only print the tables, as Markdown")
 	c.Flags().BoolVar(&summary, "summary", false, "only print the overview, as Markdown")
-	c.MarkFlagsMutuallyExclusive("html", "table", "markdown", "summary")
+	c.MarkFlagsMutuallyExclusive("html", "markdown", "summary")
 	return c
 }

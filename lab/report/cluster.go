@@ -9,19 +9,6 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// clusterLine names a cluster in one line: version, network, kube-proxy's mode, nodes, MTU.
-func clusterLine(c *result.Cluster, mtu int) string {
-	nodes := c.Client.Name + " → " + c.Server.Name
-	if c.Client.Name == c.Server.Name {
-		nodes = c.Client.Name
-	}
-	parts := []string{"Kubernetes " + c.Kubernetes, "network " + c.CNI, "kube-proxy " + c.KubeProxy, nodes}
-	if mtu > 0 {
-		parts = append(parts, fmt.Sprintf("path MTU %d", mtu))
-	}
-	return strings.Join(parts, " · ")
-}
-
 // clusterCautions are properties of a cluster that weaken its figures.
 func clusterCautions(c *result.Cluster) []string {
 	if c == nil {
@@ -61,8 +48,7 @@ func tcpHeaders(target string) int {
 
 // routes has the routes through the network of a cluster.
 func (v *view) routes() Section {
-	t := &Table{Title: "Routes", In: OnText | OnHTML,
-		Columns: []Column{{Title: "Route", Left: true, Code: true}, texts("path"), {Title: "MTU"}, {Title: "segment"}, texts("congestion"), texts("target"), texts("server sees")}}
+	t := newTable(Detail, "Routes", "", "Route", "path", "MTU", "segment", "congestion", "target", "server sees")
 	if v.run.Cluster != nil {
 		for _, r := range v.run.Cluster.Routes {
 			if r.Error != "" {
@@ -73,27 +59,21 @@ func (v *view) routes() Section {
 			if seen == r.Source {
 				seen = "the client"
 			}
-			t.add(r.Network, cells(string(r.Path), fmt.Sprint(r.MTU), fmt.Sprint(r.Segment), r.Congestion, r.Target, seen)...)
+			t.add(r.Network, r.Path, r.MTU, r.Segment, r.Congestion, r.Target, seen)
 		}
 	}
 	return Section{ID: "routes", Title: "Routes", Tables: []*Table{t}}
 }
 
-// clusterFacts describe a cluster.
-func clusterFacts(c *result.Cluster) [][2]string {
-	if c == nil {
-		return nil
-	}
-	list := [][2]string{
-		{"Kubernetes", c.Kubernetes},
-		{"Network", withSource(c.CNI, strings.Join(c.Evidence, ", "))},
-		{"kube-proxy", withSource(c.KubeProxy, c.KubeProxySource)},
-		{"Client's node", nodeText(c.Client)},
-	}
-	if c.Server.Name != c.Client.Name {
-		list = append(list, [2]string{"Server's node", nodeText(c.Server)})
-	}
-	return append(list, [2]string{"CPU times", c.CPUTimes}, [2]string{"Image", c.Image})
+// addCluster describes a cluster.
+func (t *Table) addCluster(c *result.Cluster) {
+	t.addMeasured("Kubernetes", c.Kubernetes)
+	t.addMeasured("Network", withSource(c.CNI, strings.Join(c.Evidence, ", ")))
+	t.addMeasured("kube-proxy", withSource(c.KubeProxy, c.KubeProxySource))
+	t.addMeasured("Client's node", nodeText(c.Client))
+	t.addMeasured("Server's node", nodeText(c.Server))
+	t.addMeasured("CPU times", c.CPUTimes)
+	t.addMeasured("Image", c.Image)
 }
 
 func withSource(value, source string) string {
@@ -104,10 +84,10 @@ func withSource(value, source string) string {
 }
 
 func nodeText(n result.ClusterNode) string {
-	parts := []string{n.Name, fmt.Sprintf("%d × %s", n.CPUs, strings.TrimSpace(n.CPU+" "+n.Architecture)), quantity(float64(n.MemoryBytes), "B"),
-		n.System, "Linux " + n.Kernel, n.Runtime, "kubelet " + n.Kubelet}
+	zone := ""
 	if n.Zone != "" {
-		parts = append(parts, "zone "+n.Zone)
+		zone = "zone " + n.Zone
 	}
-	return strings.Join(parts, " · ")
+	return listed(n.Name, fmt.Sprintf("%d × %s", n.CPUs, strings.TrimSpace(n.CPU+" "+n.Architecture)), quantity(float64(n.MemoryBytes), "B"),
+		n.System, "Linux "+n.Kernel, n.Runtime, "kubelet "+n.Kubelet, zone)
 }

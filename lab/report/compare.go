@@ -59,26 +59,25 @@ func Compare(a, b *result.Run) *Document {
 }
 
 func compareFigures(noun string, fa, fb figure) *Table {
-	t := &Table{Title: fa.work.Title, Context: context(fa.key), Columns: columns(noun, "A", "B", "B ÷ A", "interval", "ratio A", "ratio B", "B ÷ A of ratios", "interval")}
-	for i := range 3 {
-		t.Columns[1+i].Better = fa.work.Better
-	}
+	values := func(title string) string { return better(title, fa.work.Better) }
+	t := newTable(Everywhere, fa.work.Title, context(fa.key), noun,
+		values("A"), values("B"), values("B ÷ A"), "interval", "ratio A", "ratio B", "B ÷ A of ratios", "interval")
 	for _, ra := range fa.rows {
-		rb := fb.find(ra.network)
-		if ra.summary == nil || rb == nil {
+		a, b := ra.summary, fb.row(ra.network).summary
+		if a == nil || b == nil {
 			continue
 		}
-		a, b := ra.summary, rb.summary
-		values := stats.Interval{Median: a.Median, Low: a.Low, High: a.High, N: 1}
-		row := append(cells(fa.quantityOf(a), fb.quantityOf(b)), split(ratioCell(quotient(values, stats.Interval{Median: b.Median, Low: b.Low, High: b.High, N: 1})))...)
-		ratios := stats.Interval{}
+		change := quotient(stats.Interval{Median: a.Median, Low: a.Low, High: a.High, N: 1}, stats.Interval{Median: b.Median, Low: b.Low, High: b.High, N: 1})
+		ratioA, ratioB, ratios := dash, dash, stats.Interval{}
 		if ra.network != stats.Baseline && a.Ratio != nil && b.Ratio != nil {
-			ratios = quotient(ratioOf(a), ratioOf(b))
-			row = append(row, text(ratio(a.Ratio)), text(ratio(b.Ratio)))
-		} else {
-			row = append(row, none, none)
+			ratioA, ratioB, ratios = ratio(a.Ratio), ratio(b.Ratio), quotient(ratioOf(a), ratioOf(b))
 		}
-		t.add(ra.network, append(row, split(ratioCell(ratios))...)...).Highlight = ratios.N > 0 && !ratios.Undecided()
+		row := t.add(ra.network, fa.quantityOf(a), fb.quantityOf(b), ratioCell(change), interval(change.Low, change.High),
+			ratioA, ratioB, ratioCell(ratios), interval(ratios.Low, ratios.High))
+		row.Class = ""
+		if ratios.N > 0 && !ratios.Undecided() {
+			row.Class = "hot"
+		}
 	}
 	return t
 }

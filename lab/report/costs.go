@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"html/template"
 	"slices"
-	"strings"
 
 	"github.com/beeline-cni/beeline/lab/report/chart"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// percentiles are the shares of the latency tables, with their names.
-var (
-	percentiles     = [4]float64{0.50, 0.90, 0.99, 0.999}
-	percentileNames = [4]string{"P50", "P90", "P99", "P99.9"}
-)
+// percentiles are those of the latency tables, with their marks.
+var percentiles = []struct {
+	name  string
+	share float64
+	shape chart.Shape
+}{{"P50", 0.50, chart.Dot}, {"P90", 0.90, chart.Bar}, {"P99", 0.99, chart.Triangle}, {"P99.9", 0.999, chart.Ring}}
 
 // tailCount is the least number of round trips of which the P99.9 is not simply the longest.
 const tailCount = 1000
@@ -26,40 +26,47 @@ func (v *view) latency() Section {
 	s := Section{ID: "latency", Title: "Latency", Notes: []string{
 		"Percentiles of round trips from the merged histograms of all rounds that count, as the upper bound of their bucket. They are never averaged.",
 	}}
-	for i, name := range percentileNames {
-		s.Legend = append(s.Legend, LegendEntry{chart.PercentileSymbol(i), name})
+	for _, p := range percentiles {
+		s.Legend = append(s.Legend, LegendEntry{chart.Symbol(p.shape), p.name})
 	}
 	for _, f := range v.figures {
-		t := &Table{Title: f.work.Title + ": round trips", Context: context(f.key), In: OnText | OnHTML, Columns: columns(v.noun(), append(percentileNames[:], "round trips")...)}
-		c := chart.Percentiles{Label: tickIn("µs"), Text: chart.Text{
+		t := newTable(Detail, f.work.Title+": round trips", context(f.key), v.noun(), "P50", "P90", "P99", "P99.9", "round trips")
+		c := chart.Rows{Log: true, Label: tickIn("µs"), Text: chart.Text{
 			ID: "l-" + f.anchor(), Title: f.work.Title + ": percentiles of the round trip",
 			Desc: context(f.key) + ". P50, P90, P99 and P99.9 on a logarithmic scale. The table has the same figures.",
 		}}
 		measured := false
 		for _, r := range f.rows {
-			merged, err := stats.Merge(v.histograms(f.key, r.network)...)
+			var list []*result.Histogram
+			for _, p := range r.points {
+				if !p.discarded {
+					list = append(list, p.Latency)
+				}
+			}
+			merged, err := stats.Merge(list...)
 			n := stats.Total(merged)
-			bar := chart.PercentileRow{Label: r.network, Highlight: isBeeline(r.network)}
+			bar := chart.Row{Label: r.network, Highlight: isBeeline(r.network)}
 			if err != nil || n == 0 {
 				if r.tried > 0 && r.failed == r.tried {
-					t.add(r.network).Note = "failed"
-					bar.Absent = "failed"
+					t.add(r.network).Note = failed
+					bar.Value = failed
 					c.Rows = append(c.Rows, bar)
 				}
 				continue
 			}
 			measured = true
-			var row []Cell
-			for i, share := range percentiles {
-				cell := none
-				if i < 3 || n >= tailCount {
-					bar.At[i] = stats.Percentile(merged, share)
-					cell = text(quantity(bar.At[i], "µs"))
-					bar.Tips[i] = percentileNames[i] + " " + cell.Text
+			var row []any
+			for _, p := range percentiles {
+				if p.share > 0.99 && n < tailCount {
+					row = append(row, none)
+					continue
 				}
-				row = append(row, cell)
+				at := stats.Percentile(merged, p.share)
+				row = append(row, quantity(at, "µs"))
+				bar.Marks = append(bar.Marks, chart.Mark{At: at, Shape: p.shape, Tip: p.name + " " + quantity(at, "µs")})
+				bar.Low, bar.High = &bar.Marks[0].At, &at
 			}
-			t.add(r.network, append(row, text(count(n)))...)
+			t.add(r.network, append(row, count(n))...)
 			c.Rows = append(c.Rows, bar)
 		}
 		if measured {
@@ -68,16 +75,6 @@ func (v *view) latency() Section {
 		}
 	}
 	return s
-}
-
-func (v *view) histograms(key stats.Key, network string) []*result.Histogram {
-	var list []*result.Histogram
-	for i := range v.run.Samples {
-		if s := &v.run.Samples[i]; s.Latency != nil && s.Network == network && v.counts(s) && key == stats.KeyOf(s) {
-			list = append(list, s.Latency)
-		}
-	}
-	return list
 }
 
 // cpu has the CPU time per unit of work by mode, for each figure with a unit of work.
@@ -90,28 +87,23 @@ func (v *view) cpu() Section {
 	}
 	for _, f := range v.figures {
 		scale, unit := 1e6, "µs"
-		switch f.work.Work {
-		case "GB":
+		if f.work.Work == "GB" {
 			scale, unit = 1e3, "ms"
-		case "transaction", "message":
-		default:
-			continue
 		}
 		unit += " of CPU time per " + f.work.Work
-		t := &Table{Title: f.work.Title, Context: context(f.key) + " · " + unit, In: OnHTML, Fold: "Figures", Columns: columns(v.noun(), "user", "system", "softirq", "sum", "steal")}
-		c := chart.Stack{Unit: unit, Text: chart.Text{
+		t := newTable(PageOnly, f.work.Title, listed(context(f.key), unit), v.noun(), "user", "system", "softirq", "sum", "steal")
+		c := chart.Rows{Unit: unit, Text: chart.Text{
 			ID: "p-" + f.anchor(), Title: f.work.Title + ": CPU time per " + f.work.Work,
 			Desc: context(f.key) + ". Both ends together, in user mode, system mode and softirq. The table has the same figures, with steal.",
 		}}
 		for _, r := range f.rows {
-			cpu, work := v.cpuOf(f, r.network)
-			if work <= 0 || cpu.User+cpu.System+cpu.Softirq <= 0 {
+			cpu, work := cpuOf(f.work, r.points)
+			if work <= 0 || stats.Busy(cpu) <= 0 {
 				continue
 			}
 			value := func(seconds float64) string { return significant(seconds * scale / work) }
-			sum := value(cpu.User + cpu.System + cpu.Softirq)
-			t.add(r.network, cells(value(cpu.User), value(cpu.System), value(cpu.Softirq), sum, value(cpu.Steal))...)
-			bar := chart.StackRow{Label: r.network, Value: sum, Highlight: isBeeline(r.network)}
+			t.add(r.network, value(cpu.User), value(cpu.System), value(cpu.Softirq), value(stats.Busy(cpu)), value(cpu.Steal))
+			bar := chart.Row{Label: r.network, Value: value(stats.Busy(cpu)), Highlight: isBeeline(r.network)}
 			for i, seconds := range []float64{cpu.User, cpu.System, cpu.Softirq} {
 				bar.Parts = append(bar.Parts, chart.Part{Size: seconds * scale / work, Fill: i, Tip: s.Legend[i].Name + " " + value(seconds)})
 			}
@@ -125,40 +117,18 @@ func (v *view) cpu() Section {
 	return s
 }
 
-// cpuOf adds up the CPU time of a network's samples and the work done in them.
-func (v *view) cpuOf(f figure, network string) (cpu result.CPU, work float64) {
-	for i := range v.run.Samples {
-		s := &v.run.Samples[i]
-		if s.Network != network || !v.counts(s) || f.key != stats.KeyOf(s) {
-			continue
-		}
-		if done := workDone(f.work, s); done > 0 {
+// cpuOf adds up the CPU time of the samples that count and the work done in them.
+func cpuOf(w result.Workload, points []point) (cpu result.CPU, work float64) {
+	for _, p := range points {
+		if done := stats.Work(w, p.Sample); done > 0 && !p.discarded {
 			work += done
-			cpu.User += s.CPU.User
-			cpu.System += s.CPU.System
-			cpu.Softirq += s.CPU.Softirq
-			cpu.Steal += s.CPU.Steal
+			cpu.User += p.CPU.User
+			cpu.System += p.CPU.System
+			cpu.Softirq += p.CPU.Softirq
+			cpu.Steal += p.CPU.Steal
 		}
 	}
 	return cpu, work
-}
-
-// workDone is the number of units of work (GB, transactions, messages) of a sample.
-func workDone(w result.Workload, s *result.Sample) float64 {
-	value := s.Values[w.Metric]
-	switch {
-	case w.Work == "message" && s.Values[result.Messages] > 0:
-		return s.Values[result.Messages]
-	case w.Unit == "Gbit/s":
-		return value / 8 * s.Seconds
-	case w.Unit == "Mbit/s":
-		return value / 8e3 * s.Seconds
-	case strings.HasSuffix(w.Unit, "/s"):
-		return value * s.Seconds
-	case w.Unit == "µs" && value > 0: // a round trip: one message after the other
-		return s.Seconds * 1e6 / value
-	}
-	return 0
 }
 
 // programs is the BPF run time of one network on one path under one workload.
@@ -208,29 +178,29 @@ func (v *view) bpf() Section {
 		}
 		return i
 	}
-	var drawings []*chart.Stack
+	var drawings []*chart.Rows
 	for _, p := range programTotals(v.run) {
 		title := "BPF run time per one-way packet: " + v.workload(p.workload).Title
 		i := slices.IndexFunc(s.Tables, func(t *Table) bool { return t.Title == title && t.Context == string(p.path) })
 		if i < 0 {
 			i = len(s.Tables)
-			s.Tables = append(s.Tables, &Table{Title: title, Context: string(p.path), In: OnText | OnHTML, Columns: []Column{
-				{Title: "Network", Left: true, Code: true}, texts("program"), {Title: "per packet"}, {Title: "per run"}, {Title: "runs"}, {Title: "packets"}}})
-			drawings = append(drawings, &chart.Stack{Unit: "ns per one-way packet", Text: chart.Text{
+			s.Tables = append(s.Tables, newTable(Detail, title, string(p.path), "Network", "program", "per packet", "per run", "runs", "packets"))
+			drawings = append(drawings, &chart.Rows{Unit: "ns per one-way packet", Text: chart.Text{
 				ID: fmt.Sprintf("bpf-%d", i), Title: title + ", " + string(p.path),
 				Desc: "One bar per network. Segments are programs, in the order in which a packet meets them. The table has the same figures.",
 			}})
 		}
-		bar := chart.StackRow{Label: p.network, Value: nanos(p.perPacket), Highlight: isBeeline(p.network)}
+		sum := quantity(p.perPacket, "ns")
+		bar := chart.Row{Label: p.network, Value: sum, Highlight: isBeeline(p.network)}
 		for _, one := range p.list {
 			size, run := float64(one.Nanoseconds)/float64(one.Packets), dash
 			if one.Runs > 0 {
-				run = nanos(float64(one.Nanoseconds) / float64(one.Runs))
+				run = quantity(float64(one.Nanoseconds)/float64(one.Runs), "ns")
 			}
-			s.Tables[i].add(p.network, cells(one.Name, nanos(size), run, count(one.Runs), count(one.Packets))...)
-			bar.Parts = append(bar.Parts, chart.Part{Name: one.Name, Size: size, Fill: fill(one.Name), Tip: one.Name + " " + nanos(size)})
+			s.Tables[i].add(p.network, one.Name, quantity(size, "ns"), run, count(one.Runs), count(one.Packets))
+			bar.Parts = append(bar.Parts, chart.Part{Name: one.Name, Size: size, Fill: fill(one.Name), Tip: one.Name + " " + quantity(size, "ns")})
 		}
-		s.Tables[i].add(p.network, text("sum"), text(nanos(p.perPacket)), Cell{}, Cell{}, Cell{}).Total = true
+		s.Tables[i].add(p.network, "sum", sum, "", "", "").Class = "total"
 		drawings[i].Rows = append(drawings[i].Rows, bar)
 	}
 	for i, d := range drawings {
@@ -241,14 +211,13 @@ func (v *view) bpf() Section {
 
 // footprint has what networks cost without traffic, the fastest ADD first.
 func (v *view) footprint() Section {
-	t := &Table{Title: "Footprint", Columns: columns("Network", "CNI ADD P50", "CNI ADD P99", "CNI DEL P50",
-		"BPF per one-way packet, cross-node", "agent RSS", "BPF maps", "idle CPU", "pods")}
-	t.Columns[4].Short = "BPF per packet"
+	t := newTable(Everywhere, "Footprint", "", "Network", "CNI ADD P50", "CNI ADD P99", "CNI DEL P50",
+		"BPF per one-way packet, cross-node", "agent RSS", "BPF maps", "idle CPU", "pods")
 	bpf := map[string]string{}
 	list := slices.Clone(v.run.Footprints)
 	for _, p := range programTotals(v.run) {
 		if p.path == result.CrossNode && bpf[p.network] == "" {
-			bpf[p.network] = nanos(p.perPacket)
+			bpf[p.network] = quantity(p.perPacket, "ns")
 			if !slices.ContainsFunc(list, func(f result.Footprint) bool { return f.Network == p.network }) {
 				list = append(list, result.Footprint{Network: p.network})
 			}
@@ -261,37 +230,43 @@ func (v *view) footprint() Section {
 		return stats.Quantile(f.AddMilliseconds, 0.5)
 	}
 	slices.SortStableFunc(list, func(a, b result.Footprint) int { return cmp.Compare(p50(a), p50(b)) })
-	c := chart.Strip{Log: true, Label: tickIn("ms"), Text: chart.Text{
+	c := chart.Rows{Log: true, Label: tickIn("ms"), Text: chart.Text{
 		ID: "add", Title: "CNI ADD, from the start of the plugin to its result",
 		Desc: "Each dot is one pod. The two bars of a row are P50 and P99. Logarithmic scale. The table has the same figures.",
 	}}
-	few := false
 	for _, f := range list {
-		idle := ""
+		idle, pods := "", ""
 		if f.IdleCPU != nil {
 			idle = fmt.Sprintf("%.2f %%", *f.IdleCPU*100)
 		}
-		t.add(f.Network, cells(quantile(f.AddMilliseconds, 0.50), quantile(f.AddMilliseconds, 0.99), quantile(f.DelMilliseconds, 0.50), bpf[f.Network],
-			positive(float64(f.AgentRSSBytes), "B"), positive(float64(f.MapBytes), "B"), idle, positive(float64(f.Pods), ""))...)
-		n := len(f.AddMilliseconds)
-		if n == 0 {
+		if f.Pods > 0 {
+			pods = count(f.Pods)
+		}
+		t.add(f.Network, quantile(f.AddMilliseconds, 0.50), quantile(f.AddMilliseconds, 0.99), quantile(f.DelMilliseconds, 0.50), bpf[f.Network],
+			positive(float64(f.AgentRSSBytes), "B"), positive(float64(f.MapBytes), "B"), idle, pods)
+		if len(f.AddMilliseconds) == 0 {
 			continue
 		}
-		few = few || n < 100
-		row := chart.StripRow{Label: f.Network, Value: quantile(f.AddMilliseconds, 0.5), Highlight: isBeeline(f.Network),
-			Ticks: []float64{p50(f), stats.Quantile(f.AddMilliseconds, 0.99)}}
-		for i, ms := range f.AddMilliseconds {
-			row.Points = append(row.Points, chart.StripPoint{Value: ms, Tip: fmt.Sprintf("pod %d: %s", i+1, quantity(ms, "ms"))})
+		row := chart.Row{Label: f.Network, Value: quantile(f.AddMilliseconds, 0.5), Highlight: isBeeline(f.Network)}
+		for _, ms := range f.AddMilliseconds {
+			row.Marks = append(row.Marks, chart.Mark{At: ms, Shape: chart.Sample, Tip: quantity(ms, "ms")})
 		}
+		row.Marks = append(row.Marks, chart.Mark{At: p50(f), Shape: chart.Median}, chart.Mark{At: stats.Quantile(f.AddMilliseconds, 0.99), Shape: chart.Median})
 		c.Rows = append(c.Rows, row)
 	}
-	if few {
-		t.Notes = []string{"The P99 of fewer than 100 pods is the slowest of them."}
-	}
 	if len(c.Rows) > 0 {
+		t.Notes = []string{"The P99 of fewer than 100 pods is the slowest of them."}
 		t.Charts = []Chart{{SVG: c.SVG(), Caption: template.HTML("CNI ADD: one dot is one pod, the two bars are P50 and P99. Logarithmic scale.")}}
 	}
 	return Section{ID: "footprint", Title: "Footprint", Tables: []*Table{t}, Notes: []string{
 		"The cost of a network without traffic. CNI ADD is the time from the start of the plugin to its result. A dash means that there is nothing to measure.",
 	}}
+}
+
+// quantile renders the quantile q of times in milliseconds; without any there is no value.
+func quantile(ms []float64, q float64) string {
+	if len(ms) == 0 {
+		return ""
+	}
+	return quantity(stats.Quantile(ms, q), "ms")
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
@@ -14,18 +15,18 @@ import (
 func New(run *result.Run) *Document {
 	v := newView(run)
 	d := &Document{
-		Title: headline(run), Provenance: v.provenance(), Cautions: v.cautions(), method: newMethod(run),
+		Title: headline(run), Provenance: v.provenance(), Cautions: v.cautions(), Run: run,
 		Key: []string{
 			"Ratio: network ÷ node within a round, median over the rounds, with its 95 % interval.",
 			"~: no difference decided, the interval includes 1 or there are too few rounds for one. ↓: lower is better. " + dash + ": no value.",
-			v.aaCheck().String(),
+			v.aaCheck().String(), v.roundNote(),
 		},
 	}
 	for _, s := range []Section{
 		v.overview(), v.builds(), v.targetSection(), v.services(), v.nodePort(), v.policy(), v.figureTables(), v.routes(),
 		v.latency(), v.cpu(), v.bpf(), v.footprint(), v.studies(), v.trust(), v.environment(),
 	} {
-		s.Tables = slices.DeleteFunc(s.Tables, func(t *Table) bool { return !t.on(Everywhere) })
+		s.Tables = slices.DeleteFunc(s.Tables, func(t *Table) bool { return len(t.Rows) == 0 })
 		if len(s.Tables) > 0 {
 			d.Sections = append(d.Sections, s)
 		}
@@ -63,24 +64,26 @@ const commandPrefix = "Command: "
 // provenance is what was run, where and when.
 func (v *view) provenance() []string {
 	run := v.run
-	first := []string{"Beeline bench"}
-	for _, s := range []string{run.Settings.Suite, run.Settings.Mode, run.Version} {
-		if s != "" {
-			first = append(first, s)
-		}
-	}
+	started, took := "", ""
 	if !run.Started.IsZero() {
-		first = append(first, run.Started.UTC().Format("2006-01-02 15:04 UTC"))
-		if run.Finished.After(run.Started) {
-			first = append(first, duration(run.Finished.Sub(run.Started)))
-		}
+		started = run.Started.UTC().Format("2006-01-02 15:04 UTC")
 	}
-	lines := []string{strings.Join(first, " · ")}
+	if run.Finished.After(run.Started) {
+		took = run.Finished.Sub(run.Started).Round(time.Second).String()
+	}
+	lines := []string{listed("Beeline bench", run.Settings.Suite, run.Settings.Mode, run.Version, started, took)}
 	if m := machine(run.Environment); m != "" {
 		lines = append(lines, m)
 	}
-	if run.Cluster != nil {
-		lines = append(lines, clusterLine(run.Cluster, run.Settings.MTU))
+	if c := run.Cluster; c != nil {
+		nodes, mtu := c.Client.Name, ""
+		if c.Server.Name != c.Client.Name {
+			nodes += " → " + c.Server.Name
+		}
+		if run.Settings.MTU > 0 {
+			mtu = fmt.Sprintf("path MTU %d", run.Settings.MTU)
+		}
+		lines = append(lines, listed("Kubernetes "+c.Kubernetes, "network "+c.CNI, "kube-proxy "+c.KubeProxy, nodes, mtu))
 	}
 	lines = append(lines, v.compared())
 	if len(run.Command) > 0 {
@@ -91,22 +94,18 @@ func (v *view) provenance() []string {
 
 // machine names the processor, memory, kernel and distribution.
 func machine(e result.Environment) string {
-	var parts []string
-	if e.CPUs > 0 || e.CPU != "" {
-		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%d × %s", e.CPUs, e.CPU)))
-	}
-	if e.MemoryBytes > 0 {
-		parts = append(parts, quantity(float64(e.MemoryBytes), "B"))
-	}
+	kernel := ""
 	if e.Kernel != "" {
-		parts = append(parts, "Linux "+strings.TrimPrefix(e.Kernel, "Linux "))
+		kernel = "Linux " + strings.TrimPrefix(e.Kernel, "Linux ")
 	}
-	for _, s := range []string{e.Distribution, e.Virtualization} {
-		if s != "" {
-			parts = append(parts, s)
-		}
+	return listed(processors(e), positive(float64(e.MemoryBytes), "B"), kernel, e.Distribution, e.Virtualization)
+}
+
+func processors(e result.Environment) string {
+	if e.CPUs == 0 {
+		return e.CPU
 	}
-	return strings.Join(parts, " · ")
+	return fmt.Sprintf("%d × %s", e.CPUs, e.CPU)
 }
 
 // compared counts what was compared.
@@ -120,11 +119,11 @@ func (v *view) compared() string {
 	for _, f := range v.figures {
 		workloads[f.key.Workload] = true
 	}
-	parts := []string{plural(networks, strings.ToLower(v.noun())), plural(len(workloads), "workload"), plural(len(v.run.Rounds), "round")}
+	samples := ""
 	if n := len(v.run.Samples); n > 0 {
-		parts = append(parts, count(n)+" samples")
+		samples = count(n) + " samples"
 	}
-	return strings.Join(parts, " · ")
+	return listed(plural(networks, strings.ToLower(v.noun())), plural(len(workloads), "workload"), plural(len(v.run.Rounds), "round"), samples)
 }
 
 // commandText joins a command line as one would type it.

@@ -13,15 +13,16 @@ const markdownWidth = 120
 
 // Markdown renders the document for a page of its own.
 func (d *Document) Markdown(w io.Writer) error {
-	return d.markdown(w, slices.Concat(d.Provenance, d.Key), func(Section) bool { return true })
+	return d.markdown(w, slices.Concat(d.Provenance, d.Key), d.Sections)
 }
 
 // Summary renders the summarizing sections as Markdown, for a README.
 func (d *Document) Summary(w io.Writer) error {
-	return d.markdown(w, d.Provenance, func(s Section) bool { return s.Summary })
+	sections := slices.DeleteFunc(slices.Clone(d.Sections), func(s Section) bool { return !s.Summary })
+	return d.markdown(w, d.Provenance, sections)
 }
 
-func (d *Document) markdown(w io.Writer, head []string, include func(Section) bool) error {
+func (d *Document) markdown(w io.Writer, head []string, sections []Section) error {
 	out := &markdownWriter{bufio.NewWriter(w)}
 	for _, l := range head {
 		if before, command, ok := strings.Cut(l, commandPrefix); ok {
@@ -32,9 +33,9 @@ func (d *Document) markdown(w io.Writer, head []string, include func(Section) bo
 	for _, c := range d.Cautions {
 		out.item("**" + c + "**")
 	}
-	for _, s := range d.Sections {
+	for _, s := range sections {
 		for _, t := range s.Tables {
-			if include(s) && t.on(OnMarkdown) {
+			if t.Level == Everywhere {
 				out.table(t)
 			}
 		}
@@ -47,88 +48,50 @@ func (d *Document) markdown(w io.Writer, head []string, include func(Section) bo
 
 type markdownWriter struct{ *bufio.Writer }
 
-func (o *markdownWriter) line(s string) { fmt.Fprintln(o, s) }
-
 // item writes an item of a list.
 func (o *markdownWriter) item(s string) {
-	sign := "* "
-	for _, l := range wrap(s, markdownWidth-len(sign)) {
-		o.line(sign + l)
-		sign = "  "
-	}
+	fmt.Fprintln(o, "* "+strings.Join(wrap(s, markdownWidth-2), "\n  "))
 }
 
 func (o *markdownWriter) table(t *Table) {
-	heading := t.Title
-	if t.Context != "" {
-		heading += " · " + t.Context
+	fmt.Fprintf(o, "\n**%s**\n\n", escape(listed(t.Title, t.Context)))
+	rule := make([]string, len(t.Columns))
+	for i := range t.Columns {
+		rule[i] = "---"
+		if t.Numeric(i) {
+			rule[i] = "---:"
+		}
 	}
-	o.line("")
-	o.line("**" + escape(heading) + "**")
-	o.line("")
-	var head, rule []string
-	for _, c := range t.Columns {
-		if c.Bar {
-			continue
-		}
-		name, align := c.Title, "---:"
-		if c.Better == "lower" {
-			name += " ↓"
-		}
-		if c.Left {
-			align = "---"
-		}
-		head, rule = append(head, name), append(rule, align)
-	}
-	o.row(head)
+	o.row(t.Columns)
 	o.row(rule)
 	for _, r := range t.Rows {
-		name := r.Name
-		if t.Columns[0].Code {
-			name = code(name)
+		row := []string{r.Name}
+		if t.Columns[0] == "Network" || t.Columns[0] == "Route" {
+			row[0] = code(r.Name)
 		}
-		row := []string{name}
-		for i, c := range r.Cells {
-			if !t.Columns[i+1].Bar {
-				row = append(row, c.markdown())
+		for _, c := range r.Cells {
+			s := c.Text
+			if c.Class == "wrong" {
+				s = "**" + s + "**"
 			}
+			row = append(row, listed(s, c.Figure))
 		}
 		if r.Note != "" {
-			row = append(make([]string, 0, len(head)), name, r.Note)
+			row = append(row, r.Note)
 		}
-		for len(row) < len(head) {
-			row = append(row, "")
-		}
-		o.row(row)
+		o.row(append(row, make([]string, len(t.Columns)-len(row))...))
 	}
 	for _, n := range t.Notes {
-		o.line("")
-		o.line(strings.Join(wrap(n, markdownWidth), "\n"))
+		fmt.Fprintf(o, "\n%s\n", strings.Join(wrap(n, markdownWidth), "\n"))
 	}
 }
 
 func (o *markdownWriter) row(cells []string) {
-	for i, c := range cells {
-		cells[i] = escape(c)
+	var escaped []string
+	for _, c := range cells {
+		escaped = append(escaped, escape(c))
 	}
-	o.line("| " + strings.Join(cells, " | ") + " |")
-}
-
-func (c Cell) markdown() string {
-	s := c.Text
-	if c.Wrong {
-		s = "**" + s + "**"
-	}
-	if c.Mark != "" {
-		s += " " + c.Mark
-	}
-	if c.Interval != "" {
-		s += " (" + c.Interval + ")"
-	}
-	if c.Figure != "" {
-		s += " · " + c.Figure
-	}
-	return s
+	fmt.Fprintln(o, "| "+strings.Join(escaped, " | ")+" |")
 }
 
 // escape makes one line of s that does not end a table's cell.

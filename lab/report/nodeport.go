@@ -28,14 +28,12 @@ func (v *view) nodePort() Section {
 	if n.CountingMax > 0 {
 		scale += fmt.Sprintf("; beside the counter the generator makes at least %s with every network", quantity(n.CountingMax, "/s"))
 	}
-	t := &Table{Title: "Packets", Columns: []Column{texts("Property"), texts("value")}}
-	t.add("packets", text(fmt.Sprintf("UDP, %d bytes, %s flows; %d Services", n.FrameBytes, count(n.Flows), n.Services)))
-	t.add("bare veth pair", text(fmt.Sprintf("%s with a CPU for each end, %s on one core", quantity(n.OfferedMax, "/s"), quantity(n.OneCoreMax, "/s"))))
-	t.add("scale", text(scale))
+	t := newTable(Everywhere, "Packets", "", "Property", "value")
+	t.add("packets", fmt.Sprintf("UDP, %d bytes, %s flows; %d Services", n.FrameBytes, count(n.Flows), n.Services))
+	t.add("bare veth pair", fmt.Sprintf("%s with a CPU for each end, %s on one core", quantity(n.OfferedMax, "/s"), quantity(n.OneCoreMax, "/s")))
+	t.add("scale", scale)
 	for _, p := range []result.Placement{result.ForwarderCore, result.OneCore} {
-		if route := n.Routes[string(p)]; route != "" {
-			t.add(string(p), text(route))
-		}
+		t.addMeasured(string(p), n.Routes[string(p)])
 	}
 	s.Tables = []*Table{t, v.saturation(), v.cpuLeft()}
 	return s
@@ -44,26 +42,24 @@ func (v *view) nodePort() Section {
 // saturation has rates at saturation as multiples of kube-proxy's in iptables mode, measured and published.
 func (v *view) saturation() *Table {
 	const workload, test = "nodeport_saturation", "NodePort UDP, 10 Mpps offered: forwarded"
-	placements := []result.Placement{result.ForwarderCore, result.OneCore}
-	t := &Table{Title: "Packets at saturation, × kube-proxy iptables", Columns: columns("Network")}
-	for _, p := range placements {
-		t.Columns = append(t.Columns, Column{Title: string(p)})
-	}
+	t := newTable(Everywhere, "Packets at saturation, × kube-proxy iptables", "", "Network", string(result.ForwarderCore), string(result.OneCore))
 	for _, id := range nodePortStudies {
-		t.Columns = append(t.Columns, Column{Title: "published: " + studyName(study(id))})
+		t.Columns = append(t.Columns, "published: "+study(id).Name())
 	}
 	for _, name := range v.podNetworks() {
-		var row []Cell
-		for _, p := range placements {
-			c := ratioCell(v.within(workload, name, workload, iptables, p))
-			c.Interval, c.Mark = "", ""
+		var row []any
+		for _, p := range []result.Placement{result.ForwarderCore, result.OneCore} {
+			c := none
+			if i := v.within(workload, name, workload, iptables, p); i.N > 0 {
+				c.Text = ratio(&i.Median)
+			}
 			row = append(row, c)
 		}
 		for _, id := range nodePortStudies {
 			c := none
 			if a, b := publishedValue(id, test, publishedSystems[name]), publishedValue(id, test, publishedSystems[iptables]); a > 0 && b > 0 {
 				quotient := a / b
-				c = text(ratio(&quotient))
+				c.Text = ratio(&quotient)
 			}
 			row = append(row, c)
 		}
@@ -74,24 +70,21 @@ func (v *view) saturation() *Table {
 
 // cpuLeft has the CPU share that is idle at the scaled rates beside that at the published rates.
 func (v *view) cpuLeft() *Table {
-	t := &Table{Title: "CPU left: here, and published (" + studyName(study(nodePortStudies[0])) + ")", Columns: columns("Network")}
+	t := newTable(Everywhere, "CPU left: here, and published ("+study(nodePortStudies[0]).Name()+")", "", "Network")
 	millions := []int{1, 2, 4}
 	for _, m := range millions {
-		t.Columns = append(t.Columns, Column{Title: quantity(v.run.NodePort.Scale*float64(m)*1e6, "/s")}, Column{Title: fmt.Sprintf("%d Mpps", m)})
+		t.Columns = append(t.Columns, quantity(v.run.NodePort.Scale*float64(m)*1e6, "/s"), fmt.Sprintf("%d Mpps", m))
 	}
 	for _, name := range slices.Concat([]string{stats.Baseline}, v.podNetworks()) {
-		var row []Cell
+		var row []any
 		measured := false
 		for _, m := range millions {
-			here, there := none, none
+			here := ""
 			if i := v.median(fmt.Sprintf("nodeport_cpu_%dm", m), name, result.ForwarderCore); i.N > 0 {
-				here, measured = text(quantity(i.Median, "%")), true
+				here, measured = quantity(i.Median, "%"), true
 			}
-			test := fmt.Sprintf("NodePort UDP, %d Mpps forwarded: CPU left idle", m)
-			if value := publishedValue(nodePortStudies[0], test, publishedSystems[name]); value > 0 {
-				there = text(quantity(value, "%"))
-			}
-			row = append(row, here, there)
+			there := publishedValue(nodePortStudies[0], fmt.Sprintf("NodePort UDP, %d Mpps forwarded: CPU left idle", m), publishedSystems[name])
+			row = append(row, here, positive(there, "%"))
 		}
 		if measured {
 			t.add(name, row...)
@@ -101,20 +94,10 @@ func (v *view) cpuLeft() *Table {
 }
 
 func study(id string) published.Study {
-	for _, s := range published.Studies() {
-		if s.ID == id {
-			return s
-		}
-	}
-	return published.Study{}
+	return find(published.Studies(), func(s published.Study) bool { return s.ID == id })
 }
 
 // publishedValue is a figure of a study, 0 if the study does not have it.
 func publishedValue(id, test, system string) float64 {
-	for _, f := range study(id).Figures {
-		if f.Test == test && f.System == system {
-			return f.Value
-		}
-	}
-	return 0
+	return find(study(id).Figures, func(f published.Figure) bool { return f.Test == test && f.System == system }).Value
 }

@@ -29,38 +29,37 @@ func (v *view) policy() Section {
 	if p == nil {
 		return s
 	}
-	s.Tables = []*Table{v.policyCost()}
-	s.Tables = append(s.Tables, connectivity(p.Connectivity)...)
-	t := convergenceTable("Time until new connections obey a change", "policies × pods")
+	times := convergenceTable("Time until new connections obey a change", "policies × pods")
 	for _, c := range p.Convergence {
-		t.addTimes(c.Network, cmp.Or(policyChanges[c.Change], string(c.Change)), product(c.Policies, c.Pods), c.Milliseconds, c.Error)
+		times.addTimes(c.Network, policyChanges[c.Change], product(c.Policies, c.Pods), c.Milliseconds, c.Error)
 	}
-	s.Tables = append(s.Tables, t, policyTables(p.Tables), compiled(p.Compiled))
+	tables := newTable(Everywhere, "Policy tables of the server's node (1 MB = 10⁶ bytes)", "", "Network",
+		"policies", "local pods", "selected", "rule sets", "addresses", "prefixes", "set × identity", "ports", "memory")
+	for _, one := range p.Tables {
+		tables.add(one.Network, count(one.Policies), count(one.LocalPods), count(one.Selected), count(one.Sets), count(one.Addresses),
+			count(one.Prefixes), count(one.Entries), count(one.Ports), megabytes(one.Bytes))
+	}
+	s.Tables = []*Table{v.policyCost(), wrongConnections(p.Connectivity), eachConnection(p.Connectivity), times, tables, compiled(p.Compiled)}
 	return s
 }
 
 // policyCost has the ratios of the pairs that the run has, by workload.
 func (v *view) policyCost() *Table {
-	t := &Table{Title: "Cost of policies and flows", Context: "ratio of two networks that differ in one property", Columns: []Column{texts("Networks")}}
+	t := newTable(Everywhere, "Cost of policies and flows", "ratio of two networks that differ in one property", "Networks")
 	for _, w := range v.run.Workloads {
-		t.Columns = append(t.Columns, Column{Title: w.Title, Better: w.Better})
+		t.Columns = append(t.Columns, better(w.Title, w.Better))
 	}
 	for _, pair := range policyPairs {
-		var row []Cell
-		measured := false
+		var row []any
 		for _, w := range v.run.Workloads {
-			i := v.within(w.Name, pair[0], w.Name, pair[1], v.placement())
-			measured = measured || i.N > 0
-			row = append(row, ratioCell(i))
+			row = append(row, v.within(w.Name, pair[0], w.Name, pair[1], v.placement()))
 		}
-		if measured {
-			t.add(pair[0]+" ÷ "+pair[1], row...)
-		}
+		t.addMeasured(pair[0]+" ÷ "+pair[1], row...)
 	}
 	for i, w := range v.run.Workloads {
-		t.ratioChart(i, chart.Ratio{Baseline: "the other", Better: w.Better, Text: chart.Text{
+		t.ratioChart(i, chart.Rows{Baseline: "the other", Text: chart.Text{
 			ID: "policy-" + w.Name, Title: w.Title + ": cost of policies and flows", Desc: "Each row is the ratio of a network to the one that it is compared with.",
-		}})
+		}}, w.Better)
 	}
 	return t
 }
@@ -79,60 +78,71 @@ func outcome(connects bool) string {
 	return blocked
 }
 
-// connectivity has the number of wrong outcomes per network, and the outcome of each connection.
-func connectivity(all []result.Connectivity) []*Table {
-	totals := &Table{Title: "Connections with a wrong outcome", Columns: append(columns("Network", "wrong"), texts("note"))}
-	each := &Table{Title: "Outcome of each connection", Context: "the same pods and policies in every network",
-		Columns: []Column{texts("Connection"), texts("to"), texts("port"), texts("from → to"), texts("expected"), texts("outcome")}}
-	type group struct {
-		key     result.Connection // without its outcome
-		with    map[string][]string
-		wrong   bool
-		reasons []string
+// tally counts connections by what is known of their outcome. reason is why the first unknown one is unknown.
+func tally(list []result.Connection) (wrong, known, unclear int, reason string) {
+	for _, c := range list {
+		switch {
+		case c.Unknown != "":
+			unclear++
+			reason = cmp.Or(reason, c.Unknown)
+			continue
+		case c.Connected != c.Allowed:
+			wrong++
+		}
+		known++
 	}
-	var groups []*group
-	index := map[result.Connection]*group{}
-	networks := 0
+	return wrong, known, unclear, reason
+}
+
+// wrongConnections has the number of wrong outcomes per network.
+func wrongConnections(all []result.Connectivity) *Table {
+	t := newTable(Everywhere, "Connections with a wrong outcome", "", "Network", "wrong", "note")
 	for _, c := range all {
 		if len(c.Connections) == 0 {
-			totals.add(c.Network, none, Cell{Text: c.Error})
+			t.add(c.Network, none, c.Error)
 			continue
 		}
-		networks++
-		wrong, known, reason := 0, 0, ""
+		wrong, known, unclear, reason := tally(c.Connections)
+		note := c.Error
+		if unclear > 0 {
+			note = strings.TrimPrefix(fmt.Sprintf("%s; %d of %d %s, the first: %s", note, unclear, len(c.Connections), unknown, reason), "; ")
+		}
+		t.add(c.Network, Cell{Text: fmt.Sprintf("%d of %d", wrong, known), Class: map[bool]string{true: "wrong"}[wrong > 0]}, note)
+	}
+	return t
+}
+
+// eachConnection has the outcome of each connection in all networks.
+func eachConnection(all []result.Connectivity) *Table {
+	t := newTable(Everywhere, "Outcome of each connection", "the same pods and policies in every network",
+		"Connection", "to", "port", "from → to", "expected", "outcome")
+	var order []result.Connection // without their outcomes
+	outcomes := map[result.Connection]map[string][]string{}
+	reasons := map[result.Connection][]string{}
+	networks := 0
+	for _, c := range all {
+		networks += min(len(c.Connections), 1)
 		for _, one := range c.Connections {
+			got := outcome(one.Connected)
 			key := one
 			key.Connected, key.Unknown = false, ""
-			g := index[key]
-			if g == nil {
-				g = &group{key: key, with: map[string][]string{}}
-				index[key], groups = g, append(groups, g)
-			}
 			if one.Unknown != "" {
-				g.with[unknown] = append(g.with[unknown], c.Network)
-				g.reasons = append(g.reasons, one.Unknown)
-				reason = cmp.Or(reason, one.Unknown)
-				continue
+				got = unknown
+				reasons[key] = append(reasons[key], one.Unknown)
 			}
-			known++
-			g.with[outcome(one.Connected)] = append(g.with[outcome(one.Connected)], c.Network)
-			if one.Connected != one.Allowed {
-				wrong++
-				g.wrong = true
+			if outcomes[key] == nil {
+				outcomes[key] = map[string][]string{}
+				order = append(order, key)
 			}
+			outcomes[key][got] = append(outcomes[key][got], c.Network)
 		}
-		note := c.Error
-		if n := len(c.Connections) - known; n > 0 {
-			note = strings.TrimPrefix(fmt.Sprintf("%s; %d of %d %s, the first: %s", note, n, len(c.Connections), unknown, reason), "; ")
-		}
-		totals.add(c.Network, Cell{Text: fmt.Sprintf("%d of %d", wrong, known), Wrong: wrong > 0}, Cell{Text: note})
 	}
-	for _, g := range groups {
+	for _, k := range order {
 		var parts []string
-		seen := 0
+		untried := networks
 		for _, o := range []string{connected, blocked, unknown} {
-			names := g.with[o]
-			seen += len(names)
+			names := outcomes[k][o]
+			untried -= len(names)
 			switch {
 			case len(names) == networks:
 				parts = append(parts, fmt.Sprintf("%s in all %d", o, networks))
@@ -140,71 +150,35 @@ func connectivity(all []result.Connectivity) []*Table {
 				parts = append(parts, o+": "+strings.Join(names, ", "))
 			}
 		}
-		if seen < networks {
-			parts = append(parts, fmt.Sprintf("not tried in %d", networks-seen))
+		if untried > 0 {
+			parts = append(parts, fmt.Sprintf("not tried in %d", untried))
 		}
-		k, verdict := g.key, ""
-		if g.wrong {
-			verdict = "wrong: "
+		c := Cell{Text: strings.Join(parts, "; "), Tip: strings.Join(slices.Compact(reasons[k]), "; ")}
+		switch {
+		case len(outcomes[k][outcome(!k.Allowed)]) > 0:
+			c.Text, c.Class = "wrong: "+c.Text, "wrong"
+		case c.Tip != "":
+			c.Class = "missing"
 		}
-		where := "other node"
-		if k.Path == result.SameNode {
-			where = "same node"
-		}
+		where := map[result.Path]string{result.SameNode: "same node", result.CrossNode: "other node"}[k.Path]
 		name := strings.TrimSuffix(fmt.Sprintf("%s, %s, %s", k.Direction, k.Rule, k.Case), ", ")
-		row := append(cells(where, fmt.Sprintf("%s %d", k.Protocol, k.Port), k.From+" → "+k.To, outcome(k.Allowed)),
-			Cell{Text: verdict + strings.Join(parts, "; "), Wrong: g.wrong, Missing: len(g.reasons) > 0, Tip: strings.Join(slices.Compact(g.reasons), "; ")})
-		each.add(name, row...)
-	}
-	return []*Table{totals, each}
-}
-
-// policyTables has the size of the policy tables of each network.
-func policyTables(all []result.PolicyTables) *Table {
-	t := &Table{Title: "Policy tables of the server's node (1 MB = 10⁶ bytes)", Columns: columns("Network",
-		"policies", "local pods", "selected", "rule sets", "addresses", "prefixes", "set × identity", "ports", "memory")}
-	for _, one := range all {
-		var row []Cell
-		for _, n := range []int{one.Policies, one.LocalPods, one.Selected, one.Sets, one.Addresses, one.Prefixes, one.Entries, one.Ports} {
-			row = append(row, text(count(n)))
-		}
-		t.add(one.Network, append(row, text(megabytes(one.Bytes)))...)
+		t.add(name, where, fmt.Sprintf("%s %d", k.Protocol, k.Port), k.From+" → "+k.To, outcome(k.Allowed), c)
 	}
 	return t
 }
 
 // compiled has the time from policies to kernel tables.
 func compiled(all []result.PolicyCompile) *Table {
-	t := &Table{Title: "Policies compiled into kernel tables (1 MB = 10⁶ bytes)", Columns: []Column{{Title: "Network", Left: true, Code: true},
-		texts("step"), {Title: "policies × pods"}, {Title: "local pods"}, {Title: "P50"}, {Title: "max"}, {Title: "n"}, {Title: "tables"}, texts("note")}}
+	t := newTable(Everywhere, "Policies compiled into kernel tables (1 MB = 10⁶ bytes)", "", "Network",
+		"step", "policies × pods", "local pods", "P50", "max", "n", "tables", "note")
 	for _, c := range all {
-		note, tables := cmp.Or(c.Error, c.Source), text(megabytes(c.TableBytes))
 		for _, step := range []struct {
 			name string
 			ms   []float64
 		}{{"from an empty start", c.FullMilliseconds}, {"of that the compiler", c.CompilerMilliseconds}, {"one label change", c.ChangeMilliseconds}} {
-			if len(step.ms) == 0 && note == "" {
-				continue
-			}
-			row := cells(step.name, product(c.Policies, c.Pods), count(c.LocalPods), quantile(step.ms, 0.5), quantile(step.ms, 1), fmt.Sprint(len(step.ms)))
-			t.add(c.Network, append(row, tables, Cell{Text: note})...)
-			note, tables = "", Cell{}
+			t.add(c.Network, step.name, product(c.Policies, c.Pods), count(c.LocalPods), quantile(step.ms, 0.5), quantile(step.ms, 1), len(step.ms),
+				megabytes(c.TableBytes), cmp.Or(c.Error, c.Source))
 		}
 	}
 	return t
-}
-
-// unknownConnections counts the connections with an unknown outcome, of the networks with the prefix.
-func unknownConnections(run *result.Run, prefix string) (n int) {
-	if run.Policy == nil {
-		return 0
-	}
-	for _, c := range run.Policy.Connectivity {
-		for _, one := range c.Connections {
-			if strings.HasPrefix(c.Network, prefix) && one.Unknown != "" {
-				n++
-			}
-		}
-	}
-	return n
 }

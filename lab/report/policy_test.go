@@ -72,15 +72,15 @@ func policyRun() *result.Run {
 
 func TestPolicyTargets(t *testing.T) {
 	var got []string
-	for _, r := range newView(policyRun()).targets() {
-		if r.Result == notMeasured {
+	for _, r := range targetRows(policyRun()) {
+		if r.result == notMeasured {
 			continue
 		}
 		detail := ""
-		if strings.HasPrefix(r.Required, "≤") && r.Interval != dash {
-			detail = " (" + r.Interval + ")"
+		if strings.HasPrefix(r.required, "≤") && r.interval != dash {
+			detail = " (" + r.interval + ")"
 		}
-		got = append(got, r.Target+": "+r.Required+", "+r.Measured+detail+", "+r.Result)
+		got = append(got, r.target+": "+r.required+", "+r.measured+detail+", "+r.result)
 	}
 	want := []string{
 		"No policy on the pod, policies elsewhere, TCP_RR: ≥ 0.99, 1.000, met",
@@ -105,11 +105,21 @@ func TestPolicyTargets(t *testing.T) {
 	}
 }
 
+// targetRow is a row of the table of targets.
+type targetRow struct{ target, required, measured, interval, result string }
+
+func targetRows(run *result.Run) (rows []targetRow) {
+	for _, r := range newView(run).targetSection().Tables[0].Rows {
+		rows = append(rows, targetRow{r.Name, r.Cells[0].Text, r.Cells[1].Text, r.Cells[2].Text, r.Cells[3].Text})
+	}
+	return rows
+}
+
 // outcomes maps each target to its result, measured value and interval.
 func outcomes(run *result.Run) map[string]string {
 	got := map[string]string{}
-	for _, r := range newView(run).targets() {
-		got[r.Target] = r.Result + ", " + r.Measured + ", " + r.Interval
+	for _, r := range targetRows(run) {
+		got[r.target] = r.result + ", " + r.measured + ", " + r.interval
 	}
 	return got
 }

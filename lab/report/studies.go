@@ -2,16 +2,13 @@ package report
 
 import (
 	"fmt"
-	"html/template"
+	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/beeline-cni/beeline/lab/report/chart"
 	"github.com/beeline-cni/beeline/lab/report/published"
 	"github.com/beeline-cni/beeline/lab/result"
 )
-
-func studyName(s published.Study) string { return fmt.Sprintf("%s %d", s.Author, s.Year) }
 
 // counterpart is the figure of this run that compares with a published one: the first of its workloads that the run has,
 // across nodes, with the fewest processes.
@@ -34,7 +31,7 @@ func (v *view) studies() Section {
 		"Published figures come from other machines, kernels and years. Only ratios within one study compare with ours, and only to the same kind of baseline. " +
 			"A difference can come from the machine as well as from the network.",
 		"Grades: raw is from the authors' result files, text is stated by them, chart is read off a chart (about ±1 %), unusable contradicts the rest of its study.",
-	}, Legend: []LegendEntry{{chart.Symbol(0), "published"}, {measuredSymbol, "measured here, with its 95 % interval"}}}
+	}, Legend: []LegendEntry{{chart.Symbol(chart.Published), "published"}, {chart.Symbol(chart.Dot), "measured here, with its 95 % interval"}}}
 	for i, study := range published.Studies() {
 		s.Tables = append(s.Tables, v.compareStudy(i, study)...)
 	}
@@ -44,8 +41,6 @@ func (v *view) studies() Section {
 	return s
 }
 
-const measuredSymbol = template.HTML(`<svg class="symbol" viewBox="0 0 16 16" aria-hidden="true"><circle class="mark dot" cx="8" cy="8" r="4.5"/></svg>`)
-
 // compareStudy has one table and chart per baseline and direction: rates and times do not share a chart.
 func (v *view) compareStudy(number int, study published.Study) []*Table {
 	type group struct{ baseline, better string }
@@ -53,7 +48,7 @@ func (v *view) compareStudy(number int, study published.Study) []*Table {
 	var groups []group
 	for _, p := range study.Figures {
 		mine, ok := v.counterpart(p)
-		i := paired(mine.points(p.Network), mine.points(p.Against))
+		i := paired(mine.row(p.Network).points, mine.row(p.Against).points)
 		if !ok || i.N == 0 {
 			continue
 		}
@@ -62,43 +57,44 @@ func (v *view) compareStudy(number int, study published.Study) []*Table {
 		if at < 0 {
 			at = len(tables)
 			groups = append(groups, g)
-			tables = append(tables, &Table{Title: studyName(study), Context: "their baseline: " + p.Baseline + "; ours: " + p.Against, In: OnHTML, Fold: "Figures", Columns: []Column{
-				texts("Published"), texts("grade"), {Title: "published"}, texts("measured here"), {Title: "ratio"}, {Title: "95 % interval"}}})
+			t := newTable(PageOnly, study.Name(), "their baseline: "+p.Baseline+"; ours: "+p.Against,
+				"Published", "grade", "published", "measured here", "ratio", "95 % interval")
+			t.Fold = "Figures"
+			tables = append(tables, t)
 		}
 		cell := ratioCell(i)
-		cell.Published = []chart.Marker{{Ratio: p.Ratio, Tip: "published: " + ratio(&p.Ratio)}}
-		row := append(cells(string(p.Grade), ratio(&p.Ratio), p.Network+", "+mine.work.Title), split(cell)...)
-		tables[at].add(shortTest(p.Test)+": "+p.System, row...).Highlight = isBeeline(p.Network)
+		cell.Published = []chart.Mark{{At: p.Ratio, Shape: chart.Published, Tip: "published: " + ratio(&p.Ratio)}}
+		row := tables[at].add(shortTest(p.Test)+": "+p.System, p.Grade, ratio(&p.Ratio), p.Network+", "+mine.work.Title, cell, interval(i.Low, i.High))
+		if isBeeline(p.Network) {
+			row.Class = "hot"
+		}
 	}
 	for i, t := range tables {
-		t.ratioChart(3, chart.Ratio{Baseline: "baseline", Better: groups[i].better, Text: chart.Text{
-			ID: fmt.Sprintf("published-%d-%d", number, i), Title: "Ratios published by " + studyName(study) + " beside those measured here",
+		t.ratioChart(3, chart.Rows{Baseline: "baseline", Text: chart.Text{
+			ID: fmt.Sprintf("published-%d-%d", number, i), Title: "Ratios published by " + study.Name() + " beside those measured here",
 			Desc: "Each row is one published ratio, hollow, and the same ratio of this run.",
-		}})
+		}}, groups[i].better)
 	}
 	return tables
 }
 
 // shortTest is the part of a test's name before its first comma or option.
 func shortTest(name string) string {
-	for i, r := range name {
-		if r == ',' || r == '(' || r == '-' && i > 0 && name[i-1] == ' ' {
-			return strings.TrimSpace(name[:i])
-		}
-	}
-	return name
+	return regexp.MustCompile(`\s*(,|\(| -).*`).ReplaceAllString(name, "")
 }
 
 func studyTable(study published.Study) *Table {
-	t := &Table{Title: study.Title, Context: studyName(study), In: OnHTML, Fold: "Figures", Notes: []string{study.Machine + ". " + study.Remark},
-		Columns: []Column{texts("Test"), texts("system"), {Title: "value"}, {Title: "ratio"}, texts("grade")}}
+	t := newTable(PageOnly, study.Title, study.Name(), "Test", "system", "value", "ratio", "grade")
+	t.Fold, t.Notes = "Figures", []string{study.Machine + ". " + study.Remark}
 	for _, f := range study.Figures {
-		c := none
+		shown := dash
 		if f.Ratio > 0 {
-			c = text(ratio(&f.Ratio))
+			shown = ratio(&f.Ratio)
 		}
-		row := t.add(f.Test, text(f.System), text(quantity(f.Value, f.Unit)), c, text(string(f.Grade)))
-		row.Highlight, row.Discarded = false, f.Grade == published.Unusable
+		row := t.add(f.Test, f.System, quantity(f.Value, f.Unit), shown, f.Grade)
+		if f.Grade == published.Unusable {
+			row.Class = "unusable"
+		}
 	}
 	return t
 }

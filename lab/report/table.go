@@ -1,10 +1,13 @@
 package report
 
 import (
+	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 
 	"github.com/beeline-cni/beeline/lab/report/chart"
+	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
@@ -19,8 +22,8 @@ type Document struct {
 	// Cautions are properties of the run that weaken its figures.
 	Cautions []string
 	Sections []Section
-
-	method *method // nil for a comparison
+	// Run is the run whose method the HTML page describes; nil for a comparison.
+	Run *result.Run
 }
 
 // Section is a group of tables about one subject.
@@ -41,53 +44,33 @@ type LegendEntry struct {
 	Name   string
 }
 
-// Media is a set of renderings.
-type Media uint8
+// Level decides which renderings have a table.
+type Level int
 
-// The renderings.
+// The levels: all renderings, all but Markdown, only the HTML page.
 const (
-	OnText Media = 1 << iota
-	OnMarkdown
-	OnHTML
-
-	Everywhere = OnText | OnMarkdown | OnHTML
+	Everywhere Level = iota
+	Detail
+	PageOnly
 )
 
-// Table is a table with the charts of its figures.
+// Table is a table with the charts of its figures. Its columns of numbers are aligned to the right.
 type Table struct {
 	// ID is the anchor of the table on the HTML page, or empty.
 	ID string
 	// Title and Context form the heading: "TCP_RR" and "1 process · cross-node · one-core".
 	Title, Context string
 	// Columns heads the cells of each row; the first column is the row's name.
-	Columns []Column
+	Columns []string
+	// Anchors are the IDs of the tables that columns summarize, by the column's title.
+	Anchors map[string]string
 	Rows    []Row
 	// Notes are lines below the table.
 	Notes []string
-	// In is the set of renderings that have the table; 0 means all.
-	In Media
+	Level Level
 	// Fold hides the table on the HTML page behind this summary, unless it is empty.
 	Fold   string
 	Charts []Chart
-	// More are further tables of the same figures, folded on the HTML page and absent elsewhere.
-	More []*Table
-}
-
-// Column heads one column.
-type Column struct {
-	Title string
-	// Short replaces Title on a terminal, if it is set.
-	Short string
-	// Better is "lower" or "higher"; lower is marked with an arrow. It is empty if neither is better.
-	Better string
-	// Left aligns the column left and allows line breaks.
-	Left bool
-	// Code marks names of networks, which Markdown renders as code.
-	Code bool
-	// Bar draws the ratio of each cell as a bar; only on a terminal.
-	Bar bool
-	// Anchor is the ID of the table that the column summarizes, or empty.
-	Anchor string
 }
 
 // Row is one row of a table.
@@ -96,28 +79,24 @@ type Row struct {
 	Cells []Cell
 	// Note replaces the cells: the reason why there are none.
 	Note string
-	// Highlight marks Beeline, Total a sum, and Discarded values that do not count.
-	Highlight, Total, Discarded bool
+	// Class is "hot" for Beeline, "total" for a sum, "unusable" for values that do not count, or empty.
+	Class string
 }
 
 // Cell is one value of a table.
 type Cell struct {
-	// Text is the value: a ratio, a figure with its unit, or words.
+	// Text is the value: a ratio, a figure with its unit, or words. A ratio ends with "~" if no difference is decided.
 	Text string
-	// Mark is "~" if no difference is decided.
-	Mark string
-	// Interval is the 95 % interval of Text, or empty.
-	Interval string
-	// Figure is the absolute value behind a ratio, for renderings without a table of figures.
+	// Figure is the absolute value behind a ratio, for Markdown, which has no tables of figures.
 	Figure string
-	// Ratio is the ratio that Text shows, for bars and charts; without values (N = 0) nothing is drawn.
+	// Ratio is the ratio that Text shows, for charts; without values (N = 0) nothing is drawn.
 	Ratio stats.Interval
 	// Published are published ratios that compare with Ratio, for charts.
-	Published []chart.Marker
+	Published []chart.Mark
 	// Tip explains the cell to a reader who points at it.
 	Tip string
-	// Wrong marks a value that misses what is required, Missing the absence of a value.
-	Wrong, Missing bool
+	// Class is "wrong" for a value that misses what is required, "missing" for the absence of a value, or empty.
+	Class string
 }
 
 // Chart is a drawing of a table's figures for the HTML page.
@@ -128,123 +107,106 @@ type Chart struct {
 	Fold string
 }
 
-// on reports whether a rendering has the table.
-func (t *Table) on(m Media) bool {
-	return t != nil && (t.In == 0 || t.In&m != 0) && len(t.Rows)+len(t.Notes) > 0
+// newTable makes a table without rows.
+func newTable(level Level, title, context string, columns ...string) *Table {
+	return &Table{Title: title, Context: context, Level: level, Columns: columns}
 }
 
-// add appends a row to the table.
-func (t *Table) add(name string, cells ...Cell) *Row {
-	t.Rows = append(t.Rows, Row{Name: name, Cells: cells, Highlight: isBeeline(name)})
+// better marks a column's title if lower values are better.
+func better(title, direction string) string {
+	if direction == "lower" {
+		title += " ↓"
+	}
+	return title
+}
+
+// add appends a row. Values are texts, cells, or ratios to show with their intervals.
+func (t *Table) add(name string, values ...any) *Row {
+	r := Row{Name: name}
+	if isBeeline(name) {
+		r.Class = "hot"
+	}
+	for _, value := range values {
+		var c Cell
+		switch v := value.(type) {
+		case Cell:
+			c = v
+		case stats.Interval:
+			c = ratioCell(v)
+			if v.Low != nil && v.High != nil {
+				c.Text += " (" + interval(v.Low, v.High) + ")"
+			}
+		default:
+			c.Text = fmt.Sprint(v)
+		}
+		if c.Text == "" || c.Text == dash {
+			c.Text, c.Class = dash, "missing"
+		}
+		r.Cells = append(r.Cells, c)
+	}
+	t.Rows = append(t.Rows, r)
 	return &t.Rows[len(t.Rows)-1]
 }
 
-// columns makes the heads of a table whose rows are networks; the others are numbers.
-func columns(first string, titles ...string) []Column {
-	list := []Column{{Title: first, Left: true, Code: true}}
-	for _, t := range titles {
-		list = append(list, Column{Title: t})
+// addMeasured appends a row unless it has no value.
+func (t *Table) addMeasured(name string, values ...any) {
+	if r := t.add(name, values...); !slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Text != dash || c.Figure != "" }) {
+		t.Rows = t.Rows[:len(t.Rows)-1]
 	}
-	return list
-}
-
-// texts makes a left-aligned column.
-func texts(title string) Column { return Column{Title: title, Left: true} }
-
-// text makes a cell of words; empty words are a dash.
-func text(s string) Cell {
-	if s == "" {
-		return Cell{Text: dash, Missing: true}
-	}
-	return Cell{Text: s}
-}
-
-// cells makes cells of words.
-func cells(list ...string) []Cell {
-	out := make([]Cell, len(list))
-	for i, s := range list {
-		out[i] = text(s)
-	}
-	return out
 }
 
 // none is the cell of a value that does not exist.
 var none = Cell{Text: dash}
 
-// ratioCell shows the ratio i with its mark and its interval.
+// ratioCell shows the ratio i without its interval.
 func ratioCell(i stats.Interval) Cell {
 	if i.N == 0 {
 		return none
 	}
 	c := Cell{Text: ratio(&i.Median), Ratio: i}
 	if i.Undecided() {
-		c.Mark = "~"
-	}
-	if i.Low != nil && i.High != nil {
-		c.Interval = interval(i.Low, i.High)
+		c.Text += "~"
 	}
 	return c
 }
 
-// split gives the cells of a ratio's own column and of its interval's.
-func split(c Cell) []Cell {
-	span := text(c.Interval)
-	span.Missing = false
-	c.Interval = ""
-	return []Cell{c, span}
-}
-
-// Head lists the columns that the HTML page shows: all but bars, which a chart replaces.
-func (t *Table) Head() []Column {
-	var list []Column
-	for _, c := range t.Columns {
-		if !c.Bar {
-			list = append(list, c)
+// Numeric reports whether a column has numbers, and nothing else but absent values.
+func (t *Table) Numeric(column int) bool {
+	numbers := false
+	for _, r := range t.Rows {
+		if column == 0 || column > len(r.Cells) {
+			continue
+		}
+		switch s := r.Cells[column-1].Text; {
+		case s == dash || s == failed:
+		case !strings.ContainsAny(s[:1], "0123456789+-"):
+			return false
+		default:
+			numbers = true
 		}
 	}
-	return list
-}
-
-// Column is the column of the cell i, nil if the HTML page does not show it.
-func (t *Table) Column(i int) *Column {
-	if t.Columns[i+1].Bar {
-		return nil
-	}
-	return &t.Columns[i+1]
-}
-
-// Bars reports whether the HTML page draws ratios as bars: in tables of ratios without a chart.
-func (t *Table) Bars() bool { return len(t.Charts) == 0 && t.Columns[len(t.Columns)-1].Anchor != "" }
-
-// Pair reports whether the HTML page sets the table beside its chart: if there is one chart and the table is narrow.
-func (t *Table) Pair() bool {
-	open := 0
-	for _, c := range t.Charts {
-		if c.Fold == "" {
-			open++
-		}
-	}
-	return open == 1 && t.Fold == "" && len(t.Head()) <= 8
+	return numbers
 }
 
 // ratioChart draws the ratios of a column. A chart of fewer than two ratios shows nothing and is left out.
-func (t *Table) ratioChart(column int, c chart.Ratio) {
+func (t *Table) ratioChart(column int, c chart.Rows, direction string) {
 	drawn := 0
 	for _, r := range t.Rows {
-		row := chart.RatioRow{Label: r.Name, Highlight: r.Highlight, Value: "no figure"}
+		row := chart.Row{Label: r.Name, Highlight: r.Class == "hot", Value: "no figure"}
 		if strings.HasPrefix(r.Note, failed) {
 			row.Value = failed
 		}
 		if r.Note == "" {
 			if cell := r.Cells[column]; cell.Ratio.N > 0 {
 				drawn++
-				row.Ratio, row.Low, row.High = &cell.Ratio.Median, cell.Ratio.Low, cell.Ratio.High
-				row.Value, row.Tip, row.Published = strings.TrimSpace(cell.Text+" "+cell.Mark), cell.Tip, cell.Published
+				row.Value, row.Low, row.High = cell.Text, cell.Ratio.Low, cell.Ratio.High
+				row.Marks = append([]chart.Mark{{At: cell.Ratio.Median, Tip: cell.Tip}}, cell.Published...)
 			}
 		}
 		c.Rows = append(c.Rows, row)
 	}
 	if drawn > 1 {
+		c.Unit = map[string]string{"higher": "better →", "lower": "← better"}[direction]
 		c.Desc += " Dots are medians of per-round ratios, lines their 95 % intervals. The table has the same figures."
 		t.Charts = append(t.Charts, Chart{SVG: c.SVG()})
 	}

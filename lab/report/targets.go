@@ -2,9 +2,7 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
@@ -32,59 +30,30 @@ type target struct {
 	// bound is the least allowed value, or the largest if atMost.
 	bound  float64
 	atMost bool
-	// show renders a value; nil renders a ratio.
-	show func(float64) string
+	// unit is that of the bound and of the value; empty for a ratio.
+	unit string
 	// measured is without values (N = 0) if the run did not measure it.
 	measured stats.Interval
-	// median marks a median over the rounds, which another run would find elsewhere within the interval.
-	median bool
-	// detail describes a value without an interval.
+	// detail describes a value without an interval. Without a detail the value is a median over the rounds, which another
+	// run would find elsewhere within the interval.
 	detail string
-	// brokeOff reports that the measurement failed before its end, incomplete that a part of it is unknown. Such a value
-	// can miss a target but not meet it.
-	brokeOff, incomplete bool
+	// incomplete marks a measurement that failed before its end, or of which a part is unknown. It can miss a target but not
+	// meet it.
+	incomplete bool
 }
-
-// targetRow is a target, ready to print. Result depends on the median alone. Decided reports whether the whole interval is
-// on the same side of the bound.
-type targetRow struct{ Target, Required, Measured, Interval, Result, Decided string }
 
 const (
 	met         = "met"
 	missed      = "missed"
 	notMeasured = "not measured"
-
-	decided   = "yes"
-	undecided = "no"
-	fewRounds = "no: too few rounds"
+	undecided   = ", undecided"
+	brokeOff    = "; broke off"
 )
 
-// targets are the targets of the run's suite, with what the run measured.
-func (v *view) targets() []targetRow {
-	var list []target
-	switch {
-	case v.run.Services != nil:
-		list = v.serviceTargets()
-	case v.run.NodePort != nil:
-		list = v.nodePortTargets()
-	case v.run.Policy != nil:
-		list = v.policyTargets()
-	}
-	var rows []targetRow
-	for _, t := range list {
-		rows = append(rows, t.row())
-	}
-	return rows
-}
-
 func (v *view) targetSection() Section {
-	t := &Table{Title: "Targets", Columns: []Column{texts("Target"), {Title: "required"}, {Title: "measured"}, texts("95 % interval"), texts("result")}}
-	for _, r := range v.targets() {
-		outcome := r.Result
-		if r.open() {
-			outcome += ", undecided"
-		}
-		t.add(r.Target, text(r.Required), text(r.Measured), text(r.Interval), Cell{Text: outcome, Wrong: r.Result == missed})
+	t := newTable(Everywhere, "Targets", "", "Target", "required", "measured", "95 % interval", "result")
+	for _, one := range v.targets() {
+		one.addTo(t)
 	}
 	return Section{ID: "targets", Title: "Targets", Summary: true, Tables: []*Table{t}, Notes: []string{
 		"Bounds were set before anything was measured. Ratios are medians of per-round ratios. A target is met or missed by the median. It is undecided " +
@@ -92,47 +61,43 @@ func (v *view) targetSection() Section {
 	}}
 }
 
-func (t target) row() targetRow {
-	show, required, sign := t.show, "", "≥ "
+// addTo adds the target's row to the table.
+func (t target) addTo(table *Table) {
+	required := "≥ " + t.show(t.bound)
 	if t.atMost {
-		sign = "≤ "
+		required = "≤ " + t.show(t.bound)
 	}
-	if show == nil {
-		show = func(value float64) string { return ratio(&value) }
-		required = strconv.FormatFloat(t.bound, 'f', -1, 64)
-	} else {
-		required = show(t.bound)
+	if t.unit == "" {
+		required = "≥ " + strconv.FormatFloat(t.bound, 'f', -1, 64)
 	}
-	r := targetRow{Target: t.name, Required: sign + required, Measured: dash, Interval: dash, Result: notMeasured, Decided: dash}
+	measured, span := dash, dash
+	if i := t.measured; i.N > 0 {
+		measured, span = t.show(i.Median), t.detail
+		if t.detail == "" && i.Low != nil && i.High != nil {
+			span = t.show(*i.Low) + "–" + t.show(*i.High)
+		}
+	}
+	c := Cell{Text: t.result()}
+	if t.result() == missed || t.result() == missed+undecided {
+		c.Class = "wrong"
+	}
+	table.add(t.name, required, measured, span, c)
+}
+
+// result depends on the median alone. It is undecided unless the whole interval is on the same side of the bound.
+func (t target) result() string {
 	i := t.measured
-	if i.N == 0 {
-		return r
-	}
-	r.Measured, r.Result = show(i.Median), missed
-	if t.metBy(i.Median) {
-		r.Result = met
-	}
-	if i.Low != nil && i.High != nil {
-		r.Interval = show(*i.Low) + "–" + show(*i.High)
-	} else if t.detail != "" {
-		r.Interval = t.detail
-	}
+	text := missed
 	switch {
-	case !t.median:
-	case i.Low == nil || i.High == nil:
-		r.Decided = fewRounds
-	case t.metBy(*i.Low) == t.metBy(*i.High):
-		r.Decided = decided
-	default:
-		r.Decided = undecided
+	case i.N == 0, t.incomplete && t.metBy(i.Median):
+		return notMeasured
+	case t.metBy(i.Median):
+		text = met
 	}
-	if t.brokeOff {
-		r.Interval = strings.TrimPrefix(r.Interval+"; broke off", dash+"; ")
+	if t.detail == "" && (i.Low == nil || i.High == nil || t.metBy(*i.Low) != t.metBy(*i.High)) {
+		text += undecided
 	}
-	if (t.brokeOff || t.incomplete) && r.Result == met {
-		r.Result = notMeasured
-	}
-	return r
+	return text
 }
 
 func (t target) metBy(value float64) bool {
@@ -142,68 +107,73 @@ func (t target) metBy(value float64) bool {
 	return value >= t.bound
 }
 
-// open reports that chance may have put the median on its side of the bound.
-func (r targetRow) open() bool { return r.Decided == undecided || r.Decided == fewRounds }
-
-func inUnit(unit string) func(float64) string {
-	return func(v float64) string { return quantity(v, unit) }
-}
-
-// exactly is a value without an interval; n is the number of values that it comes from.
-func exactly(value float64, n int) stats.Interval {
-	if n == 0 {
-		return stats.Interval{}
+func (t target) show(v float64) string {
+	switch t.unit {
+	case "":
+		return ratio(&v)
+	case "connections":
+		return fmt.Sprint(v)
 	}
-	return stats.Interval{Median: value, N: n}
+	return quantity(v, t.unit)
 }
 
 // memory is a target for a number of bytes, in MB of 10⁶ bytes.
 func memory(name string, most float64, bytes uint64) target {
-	return target{name: name, bound: most, atMost: true, show: inUnit("MB"), measured: exactly(float64(bytes)/1e6, int(min(bytes, 1)))}
-}
-
-// slowest is the largest value.
-func slowest(values []float64) float64 { return stats.Quantile(values, 1) }
-
-func p99(values []float64) float64 { return stats.Quantile(values, 0.99) }
-
-// times is a target for times: for their slowest or their P99.
-func times(name string, most float64, unit string, values []float64, failed string, choose func([]float64) float64) target {
-	t := target{name: name, bound: most, atMost: true, show: inUnit(unit), brokeOff: failed != ""}
-	if n := len(values); n > 0 {
-		t.measured = exactly(choose(values), n)
-		t.detail = fmt.Sprintf("n %d, P50 %s, max %s", n, t.show(stats.Quantile(values, 0.5)), t.show(slowest(values)))
+	t := target{name: name, bound: most, atMost: true, unit: "MB", detail: dash}
+	if bytes > 0 {
+		t.measured = stats.Interval{Median: float64(bytes) / 1e6, N: 1}
 	}
 	return t
+}
+
+// The quantiles that targets for times refer to.
+const (
+	p99     = 0.99
+	slowest = 1
+)
+
+// times is a target for a quantile of times. failed is why some are missing.
+func times(name string, most float64, unit string, values []float64, failed string, q float64) target {
+	t := target{name: name, bound: most, atMost: true, unit: unit, detail: dash, incomplete: failed != ""}
+	if n := len(values); n > 0 {
+		t.measured = stats.Interval{Median: stats.Quantile(values, q), N: n}
+		t.detail = fmt.Sprintf("n %d, P50 %s, max %s", n, t.show(stats.Quantile(values, 0.5)), t.show(stats.Quantile(values, slowest)))
+		if failed != "" {
+			t.detail += brokeOff
+		}
+	}
+	return t
+}
+
+// targets are the targets of the run's suite, with what the run measured.
+func (v *view) targets() []target {
+	switch {
+	case v.run.Services != nil:
+		return v.serviceTargets()
+	case v.run.NodePort != nil:
+		return v.nodePortTargets()
+	case v.run.Policy != nil:
+		return v.policyTargets()
+	}
+	return nil
 }
 
 func (v *view) serviceTargets() []target {
 	const most = 10000
 	run := v.run
+	against := func(name string, bound float64, of string, services int, than string) target {
+		return target{name: name, bound: bound, measured: v.within(variant(run, of, services), atSocket, than, atSocket, result.OneCore)}
+	}
 	var list []target
 	for _, of := range []string{"tcp_rr", "tcp_crr", "tcp_stream_128k"} {
-		list = append(list, target{
-			name: "ClusterIP against pod IP, " + v.workload(of).Title, bound: 0.98, median: true,
-			measured: v.within(variant(run, of, 1), atSocket, of, atSocket, result.OneCore),
-		})
+		list = append(list, against("ClusterIP against pod IP, "+v.workload(of).Title, 0.98, of, 1, of))
 	}
-	var created result.ServiceConvergence
-	for _, c := range run.Services.Convergence {
-		if c.Network == atSocket && c.Change == result.ServiceCreated && c.Services == most {
-			created = c
-		}
-	}
-	var sync result.Sync
-	for _, s := range run.Services.Syncs {
-		if s.Network == atSocket && s.Services == most && s.Backends == 10 {
-			sync = s
-		}
-	}
+	created := find(run.Services.Convergence, func(c result.ServiceConvergence) bool {
+		return c.Network == atSocket && c.Change == result.ServiceCreated && c.Services == most
+	})
+	sync := find(run.Services.Syncs, func(s result.Sync) bool { return s.Network == atSocket && s.Services == most && s.Backends == 10 })
 	return append(list,
-		target{
-			name: "ClusterIP, TCP_CRR with 10,000 Services against 1", bound: 0.97, median: true,
-			measured: v.within(variant(run, "tcp_crr", most), atSocket, variant(run, "tcp_crr", 1), atSocket, result.OneCore),
-		},
+		against("ClusterIP, TCP_CRR with 10,000 Services against 1", 0.97, "tcp_crr", most, variant(run, "tcp_crr", 1)),
 		times("Service with 10 backends created among 10,000, until traffic follows, P99", 50, "ms", created.Milliseconds, created.Error, p99),
 		times("10,000 Services × 10 backends programmed from an empty start, slowest", 3, "s", sync.Seconds, sync.Error, slowest),
 		memory("Resident memory of the agent with 10,000 Services (MB of 10⁶ bytes)", 120, sync.RSSBytes),
@@ -213,10 +183,10 @@ func (v *view) serviceTargets() []target {
 func (v *view) nodePortTargets() []target {
 	const saturation = "nodeport_saturation"
 	against := func(name string, bound float64, workload, a, b string, placement result.Placement) target {
-		return target{name: name, bound: bound, median: true, measured: v.within(workload, a, workload, b, placement)}
+		return target{name: name, bound: bound, measured: v.within(workload, a, workload, b, placement)}
 	}
 	rate := func(name string, bound float64, network string) target {
-		return target{name: name, bound: bound, median: true, show: inUnit("/s"), measured: v.median(saturation, network, result.OneCore)}
+		return target{name: name, bound: bound, unit: "/s", measured: v.median(saturation, network, result.OneCore)}
 	}
 	return []target{
 		against("Packets at saturation of the forwarding node: XDP against kube-proxy iptables", 4, saturation, atXDP, iptables, result.ForwarderCore),
@@ -229,11 +199,11 @@ func (v *view) nodePortTargets() []target {
 }
 
 func (v *view) policyTargets() []target {
-	run := v.run
+	run := v.run.Policy
 	var list []target
 	against := func(name, a, b string, bounds ...float64) {
 		for i, w := range []string{"tcp_rr", "tcp_crr", "tcp_stream_128k"} {
-			list = append(list, target{name: name + ", " + v.workload(w).Title, bound: bounds[i%len(bounds)], median: true, measured: v.within(w, a, w, b, v.placement())})
+			list = append(list, target{name: name + ", " + v.workload(w).Title, bound: bounds[i%len(bounds)], measured: v.within(w, a, w, b, v.placement())})
 		}
 	}
 	against("No policy on the pod, policies elsewhere", policyElsewhere, beeline, 0.99)
@@ -242,12 +212,7 @@ func (v *view) policyTargets() []target {
 	against("Flows on, by default, with policies", withPolicy, flowsOff, 0.97)
 	against("Flows of all pods, without policies", allFlows, beeline, 0.97)
 
-	var many result.PolicyCompile
-	for _, c := range run.Policy.Compiled {
-		if c.Network == policyMany {
-			many = c
-		}
-	}
+	many := find(run.Compiled, func(c result.PolicyCompile) bool { return c.Network == policyMany })
 	full := "1,000 policies × 1,000 pods"
 	if many.LocalPods > 0 {
 		full += fmt.Sprintf(" (%d local)", many.LocalPods)
@@ -258,62 +223,31 @@ func (v *view) policyTargets() []target {
 		memory("Policy tables with them (MB of 10⁶ bytes)", 32, many.TableBytes),
 	)
 	for _, change := range []result.PolicyChange{result.LabelDenies, result.LabelAllows, result.PolicyAdded, result.PolicyRemoved} {
-		var c result.PolicyConvergence
-		for _, one := range run.Policy.Convergence {
-			if one.Network == policyMany && one.Change == change {
-				c = one
-			}
-		}
+		c := find(run.Convergence, func(c result.PolicyConvergence) bool { return c.Network == policyMany && c.Change == change })
 		list = append(list, times("New connections obey: "+policyChanges[change]+", P99", 100, "ms", c.Milliseconds, c.Error, p99))
 	}
-	return append(list, connectivityTarget(run))
+	return append(list, connectivityTarget(run.Connectivity))
 }
 
 // connectivityTarget counts the connections of all of Beeline's networks with a wrong outcome.
-func connectivityTarget(run *result.Run) target {
-	wrong, known := 0, 0
-	t := target{name: "Connections with a wrong outcome, all of Beeline's networks", atMost: true, show: func(n float64) string { return fmt.Sprint(int(n)) }}
-	for _, c := range run.Policy.Connectivity {
-		if !isBeeline(c.Network) {
-			continue
-		}
-		t.brokeOff = t.brokeOff || c.Error != ""
-		for _, one := range c.Connections {
-			if one.Unknown != "" {
-				continue
-			}
-			known++
-			if one.Connected != one.Allowed {
-				wrong++
+func connectivityTarget(all []result.Connectivity) target {
+	t := target{name: "Connections with a wrong outcome, all of Beeline's networks", atMost: true, unit: "connections"}
+	var list []result.Connection
+	failed := ""
+	for _, c := range all {
+		if isBeeline(c.Network) {
+			list = append(list, c.Connections...)
+			if c.Error != "" {
+				failed = brokeOff
 			}
 		}
 	}
-	t.measured, t.detail = exactly(float64(wrong), known), fmt.Sprintf("of %d", known)
-	if n := unknownConnections(run, beeline); n > 0 {
-		t.incomplete = true
-		t.detail += fmt.Sprintf(", %d %s", n, unknown)
+	wrong, known, unclear, _ := tally(list)
+	t.measured, t.detail = stats.Interval{Median: float64(wrong), N: known}, fmt.Sprintf("of %d", known)
+	if unclear > 0 {
+		t.detail += fmt.Sprintf(", %d %s", unclear, unknown)
 	}
+	t.detail += failed
+	t.incomplete = failed != "" || unclear > 0
 	return t
-}
-
-// levels are the numbers of Services that a workload was run with.
-func levels(run *result.Run, of string) []int {
-	var list []int
-	for _, w := range run.Workloads {
-		if w.Of == of && w.Target == result.ToClusterIP {
-			list = append(list, w.Services)
-		}
-	}
-	slices.Sort(list)
-	return list
-}
-
-// variant is the name of the workload to a ClusterIP with that many Services, or empty.
-func variant(run *result.Run, of string, services int) string {
-	for _, w := range run.Workloads {
-		if w.Of == of && w.Target == result.ToClusterIP && w.Services == services {
-			return w.Name
-		}
-	}
-	return ""
 }

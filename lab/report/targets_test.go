@@ -12,28 +12,28 @@ import (
 func TestDecided(t *testing.T) {
 	at := func(v float64) *float64 { return &v }
 	for name, c := range map[string]struct {
-		target          target
-		found           stats.Interval
-		result, decided string
+		target target
+		found  stats.Interval
+		result string
 	}{
-		"above":           {target{bound: 0.98, median: true}, stats.Interval{Median: 0.99, Low: at(0.985), High: at(1)}, met, decided},
-		"at the bound":    {target{bound: 0.98, median: true}, stats.Interval{Median: 0.99, Low: at(0.98), High: at(1)}, met, decided},
-		"met by chance":   {target{bound: 0.98, median: true}, stats.Interval{Median: 0.99, Low: at(0.979), High: at(1)}, met, undecided},
-		"missed by it":    {target{bound: 0.98, median: true}, stats.Interval{Median: 0.97, Low: at(0.96), High: at(0.98)}, missed, undecided},
-		"below":           {target{bound: 0.98, median: true}, stats.Interval{Median: 0.97, Low: at(0.96), High: at(0.979)}, missed, decided},
-		"at most, met":    {target{bound: 10, atMost: true, median: true}, stats.Interval{Median: 9, Low: at(8), High: at(10)}, met, decided},
-		"at most, open":   {target{bound: 10, atMost: true, median: true}, stats.Interval{Median: 9, Low: at(8), High: at(11)}, met, undecided},
-		"few rounds":      {target{bound: 0.98, median: true}, stats.Interval{Median: 0.99}, met, fewRounds},
-		"no median":       {target{bound: 10, atMost: true}, stats.Interval{Median: 9}, met, dash},
-		"nothing at all":  {target{bound: 0.98, median: true}, stats.Interval{}, notMeasured, dash},
-		"few and too low": {target{bound: 0.98, median: true}, stats.Interval{Median: 0.97}, missed, fewRounds},
+		"above":           {target{bound: 0.98}, stats.Interval{Median: 0.99, Low: at(0.985), High: at(1)}, met},
+		"at the bound":    {target{bound: 0.98}, stats.Interval{Median: 0.99, Low: at(0.98), High: at(1)}, met},
+		"met by chance":   {target{bound: 0.98}, stats.Interval{Median: 0.99, Low: at(0.979), High: at(1)}, met + undecided},
+		"missed by it":    {target{bound: 0.98}, stats.Interval{Median: 0.97, Low: at(0.96), High: at(0.98)}, missed + undecided},
+		"below":           {target{bound: 0.98}, stats.Interval{Median: 0.97, Low: at(0.96), High: at(0.979)}, missed},
+		"at most, met":    {target{bound: 10, atMost: true}, stats.Interval{Median: 9, Low: at(8), High: at(10)}, met},
+		"at most, open":   {target{bound: 10, atMost: true}, stats.Interval{Median: 9, Low: at(8), High: at(11)}, met + undecided},
+		"few rounds":      {target{bound: 0.98}, stats.Interval{Median: 0.99}, met + undecided},
+		"no median":       {target{bound: 10, atMost: true, detail: "n 3"}, stats.Interval{Median: 9}, met},
+		"nothing at all":  {target{bound: 0.98}, stats.Interval{}, notMeasured},
+		"few and too low": {target{bound: 0.98}, stats.Interval{Median: 0.97}, missed + undecided},
 	} {
 		if name != "nothing at all" {
 			c.found.N = 7
 		}
 		c.target.measured = c.found
-		if r := c.target.row(); r.Result != c.result || r.Decided != c.decided {
-			t.Errorf("%s: %+v, want %s, decided %s", name, r, c.result, c.decided)
+		if got := c.target.result(); got != c.result {
+			t.Errorf("%s: %s, want %s", name, got, c.result)
 		}
 	}
 }

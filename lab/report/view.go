@@ -3,7 +3,9 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -20,7 +22,7 @@ func isBeeline(network string) bool { return strings.HasPrefix(network, beeline)
 type view struct {
 	run       *result.Run
 	figures   []figure
-	discarded map[int]string // round → reason
+	discarded map[int]bool // rounds
 }
 
 // figure compares all networks in one workload, path, placement and number of processes.
@@ -43,18 +45,18 @@ type networkRow struct {
 	wire        *float64 // ratio of a same-node figure to the baseline's cross-node figure
 }
 
-// point is one sample of the figure's metric.
+// point is a sample with its value of the figure's metric.
 type point struct {
-	round     int
+	*result.Sample
 	value     float64
 	discarded bool
 }
 
 func newView(run *result.Run) *view {
-	v := &view{run: run, discarded: map[int]string{}}
+	v := &view{run: run, discarded: map[int]bool{}}
 	for _, r := range run.Rounds {
 		if r.Discarded != "" {
-			v.discarded[r.Index] = r.Discarded
+			v.discarded[r.Index] = true
 		}
 	}
 	for _, key := range v.keys() {
@@ -78,22 +80,14 @@ func (v *view) keys() []stats.Key {
 	for i := range v.run.Summary {
 		seen[summaryKey(&v.run.Summary[i])] = true
 	}
-	rank := func(k stats.Key) int {
-		i := slices.IndexFunc(v.run.Workloads, func(w result.Workload) bool { return w.Name == k.Workload })
-		if i < 0 {
-			return len(v.run.Workloads)
-		}
-		return i
+	rank := map[string]int{}
+	for i, w := range v.run.Workloads {
+		rank[w.Name] = i - len(v.run.Workloads) // before those without a description
 	}
-	var keys []stats.Key
-	for k := range seen {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b stats.Key) int {
-		return cmp.Or(cmp.Compare(a.Placement, b.Placement), cmp.Compare(a.Path, b.Path), cmp.Compare(rank(a), rank(b)),
+	return slices.SortedFunc(maps.Keys(seen), func(a, b stats.Key) int {
+		return cmp.Or(cmp.Compare(a.Placement, b.Placement), cmp.Compare(a.Path, b.Path), cmp.Compare(rank[a.Workload], rank[b.Workload]),
 			cmp.Compare(a.Workload, b.Workload), cmp.Compare(a.Procs, b.Procs))
 	})
-	return keys
 }
 
 func (v *view) figure(key stats.Key) figure {
@@ -147,14 +141,9 @@ func (v *view) collect(r *networkRow, f figure) {
 			continue
 		}
 		if value, ok := s.Values[f.work.Metric]; ok {
-			r.points = append(r.points, point{s.Round, value, s.Discarded != "" || v.discarded[s.Round] != ""})
+			r.points = append(r.points, point{s, value, s.Discarded != "" || v.discarded[s.Round]})
 		}
 	}
-}
-
-// counts reports whether a sample's values go into figures.
-func (v *view) counts(s *result.Sample) bool {
-	return s.Round >= 0 && s.Error == "" && s.Discarded == "" && v.discarded[s.Round] == ""
 }
 
 // workload returns the description of a workload, or only its name if the file has no description.
@@ -189,24 +178,14 @@ func (v *view) summary(key stats.Key, network, metric string) *result.Summary {
 	return nil
 }
 
-// find returns the row of a network that has a figure, or nil.
-func (f figure) find(network string) *networkRow {
-	for i := range f.rows {
-		if f.rows[i].network == network && f.rows[i].summary != nil {
-			return &f.rows[i]
-		}
-	}
-	return nil
-}
-
-// points returns the samples of a network.
-func (f figure) points(network string) []point {
+// row is the row of a network, or one without values.
+func (f figure) row(network string) networkRow {
 	for _, r := range f.rows {
 		if r.network == network {
-			return r.points
+			return r
 		}
 	}
-	return nil
+	return networkRow{}
 }
 
 // paired is the median of the ratios a ÷ b within a round.
@@ -214,13 +193,13 @@ func paired(a, b []point) stats.Interval {
 	base := map[int]float64{}
 	for _, p := range b {
 		if p.value > 0 && !p.discarded {
-			base[p.round] = p.value
+			base[p.Round] = p.value
 		}
 	}
 	var ratios []float64
 	for _, p := range a {
-		if base[p.round] > 0 && !p.discarded {
-			ratios = append(ratios, p.value/base[p.round])
+		if base[p.Round] > 0 && !p.discarded {
+			ratios = append(ratios, p.value/base[p.Round])
 		}
 	}
 	return stats.MedianOf(ratios)
@@ -229,13 +208,13 @@ func paired(a, b []point) stats.Interval {
 // within is the median of the per-round ratios of one network's figure to another's, of the same or another workload.
 func (v *view) within(workload, network, ofWorkload, of string, placement result.Placement) stats.Interval {
 	a, b := v.figureOf(workload, placement), v.figureOf(ofWorkload, placement)
-	return paired(a.points(network), b.points(of))
+	return paired(a.row(network).points, b.row(of).points)
 }
 
 // median is the median of a network's figure over the rounds.
 func (v *view) median(workload, network string, placement result.Placement) stats.Interval {
 	var values []float64
-	for _, p := range v.figureOf(workload, placement).points(network) {
+	for _, p := range v.figureOf(workload, placement).row(network).points {
 		if !p.discarded {
 			values = append(values, p.value)
 		}
@@ -259,18 +238,6 @@ func (v *view) placement() result.Placement {
 		return result.Placement(v.run.Settings.Placement[0])
 	}
 	return result.OneCore
-}
-
-// groups splits the figures into runs of the same placement and path.
-func (v *view) groups() [][]figure {
-	var groups [][]figure
-	for i, f := range v.figures {
-		if i == 0 || f.key.Path != v.figures[i-1].key.Path || f.key.Placement != v.figures[i-1].key.Placement {
-			groups = append(groups, nil)
-		}
-		groups[len(groups)-1] = append(groups[len(groups)-1], f)
-	}
-	return groups
 }
 
 // ratioOf is the ratio to the baseline of a summary, as an interval without values if there is none.
@@ -299,10 +266,28 @@ func (f figure) title() string {
 	return f.work.Title
 }
 
-// absence is the reason why a network has no figure, in short.
-func (r networkRow) absence() string {
-	if r.failed > 0 {
-		return failed
+// failed begins the note of a network whose samples failed.
+const failed = "failed"
+
+// failure is the reason why a row has no figure.
+func (r networkRow) failure() string {
+	if r.failed == 0 {
+		return "no figure"
 	}
-	return "no figure"
+	return fmt.Sprintf(failed+" %d of %d: %s", r.failed, r.tried, strings.Join(r.errors, "; "))
+}
+
+// unitNote is the figure's unit and which way is better.
+func (f figure) unitNote() string {
+	unit := f.work.Unit
+	if unit == "/s" {
+		unit = "per second"
+	}
+	return strings.TrimPrefix(unit+", "+cmp.Or(f.work.Better, "higher")+" is better", ", ")
+}
+
+// anchor is the ID of the figure's table.
+func (f figure) anchor() string {
+	id := fmt.Sprintf("f-%s-%s-%s-%d", f.key.Workload, f.key.Path, f.key.Placement, f.key.Procs)
+	return regexp.MustCompile(`[^a-z0-9_-]`).ReplaceAllString(strings.ToLower(id), "-")
 }

@@ -246,25 +246,39 @@ var cpuMetric = map[string]string{
 	"message":     result.CPUMessage,
 }
 
-// cpuPerWork divides the CPU time of a sample by its work: the headline rate × the sample's seconds. Steal and idle time do
-// not count.
+// Busy is CPU time without steal and idle time, in seconds.
+func Busy(c result.CPU) float64 { return c.User + c.System + c.Softirq }
+
+// Work is the number of units of work (GB, transactions, messages) of a sample; 0 if it is not known.
+func Work(w result.Workload, s *result.Sample) float64 {
+	rate := s.Values[w.Metric]
+	switch {
+	case w.Work == "message" && s.Values[result.Messages] > 0:
+		return s.Values[result.Messages]
+	case w.Work == "GB" && w.Unit == "Gbit/s":
+		return rate / 8 * s.Seconds
+	case w.Work == "GB" && w.Unit == "Mbit/s":
+		return rate / 8e3 * s.Seconds
+	case w.Work != "" && w.Unit == "/s":
+		return rate * s.Seconds
+	case w.Work != "" && w.Unit == "µs" && rate > 0: // a round trip: one message after the other
+		return s.Seconds * 1e6 / rate
+	}
+	return 0
+}
+
+// cpuPerWork divides the CPU time of a sample by its work, in µs, or ms for a GB.
 func cpuPerWork(w result.Workload) value {
+	scale := 1e6
+	if w.Work == "GB" {
+		scale = 1e3
+	}
 	return func(s *result.Sample) (float64, bool) {
-		busy := s.CPU.User + s.CPU.System + s.CPU.Softirq
-		rate := s.Values[w.Metric]
-		if busy <= 0 || rate <= 0 || s.Seconds <= 0 {
+		busy, work := Busy(s.CPU), Work(w, s)
+		if busy <= 0 || work <= 0 {
 			return 0, false
 		}
-		share := busy / s.Seconds
-		switch {
-		case w.Work == "GB" && w.Unit == "Gbit/s":
-			return share / (rate / 8) * 1e3, true
-		case w.Work == "transaction" && w.Unit == "/s":
-			return share / rate * 1e6, true
-		case w.Work == "message" && s.Values[result.Messages] > 0:
-			return busy / s.Values[result.Messages] * 1e6, true
-		}
-		return 0, false
+		return busy / work * scale, true
 	}
 }
 

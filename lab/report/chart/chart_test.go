@@ -13,46 +13,75 @@ import (
 
 func p(v float64) *float64 { return &v }
 
+var text = Text{ID: "x", Title: "title <&>", Desc: `desc "quoted"`}
+
+func dots(values ...float64) (list []Mark) {
+	for _, v := range values {
+		list = append(list, Mark{At: v})
+	}
+	return list
+}
+
+func ratios(baseline string, list ...Row) string {
+	return string(Rows{Text: text, Baseline: baseline, Unit: "better →", Rows: list}.SVG())
+}
+
+func rows(unit string, log bool, list ...Row) string {
+	return string(Rows{Text: text, Unit: unit, Log: log, Rows: list}.SVG())
+}
+
+func percentiles(label string, values ...float64) Row {
+	r := Row{Label: label, Marks: dots(values...), Low: &values[0], High: &values[len(values)-1]}
+	for i := range r.Marks {
+		r.Marks[i].Shape = Dot + Shape(i)
+	}
+	return r
+}
+
+func lined(list ...Line) string {
+	return string(Lines{Text: text, X: "Services", Y: "per second", LabelX: plain, LabelY: plain, Lines: list}.SVG())
+}
+
 // charts are drawings with difficult content: long and hostile labels, one row, equal values, no values.
 func charts() map[string]string {
 	long := "a network with quite a long name <&\"'>"
-	text := Text{ID: "x", Title: "title <&>", Desc: `desc "quoted"`}
 	return map[string]string{
-		"ratio": string(Ratio{Text: text, Baseline: "node", Better: "higher", Rows: []RatioRow{
-			{Label: "node", Ratio: p(1), Value: "1"},
-			{Label: long, Ratio: p(0.46), Low: p(0.44), High: p(0.5), Value: "0.460 ~", Highlight: true, Tip: "<tip>", Published: []Marker{{Ratio: 1.3, Tip: "a&b"}, {Ratio: 0.2, Shape: 9}}},
-		}}.SVG()),
-		"ratio around 1":  string(Ratio{Text: text, Baseline: "no difference", Rows: []RatioRow{{Label: "a", Ratio: p(1.0004), Low: p(0.9997), High: p(1.0009), Value: "1.000 ~"}}}.SVG()),
-		"ratio all equal": string(Ratio{Text: text, Baseline: "node", Better: "lower", Rows: []RatioRow{{Label: "a", Ratio: p(1)}}}.SVG()),
-		"ratio huge":      string(Ratio{Text: text, Baseline: "node", Better: "lower", Rows: []RatioRow{{Label: "a", Ratio: p(137.5), Value: "137.500"}}}.SVG()),
-		"ratio of pairs": string(Ratio{Text: text, Baseline: "the other", Better: "higher", Rows: []RatioRow{
-			{Label: "beeline-policy ÷ beeline-policy-flows-off", Ratio: p(0.98), Low: p(0.97), High: p(0.99), Value: "0.980", Highlight: true},
-			{Label: "beeline-blocks-100000 ÷ beeline-blocks-1", Value: "no figure", Highlight: true},
-			{Label: "ptp ÷ beeline", Ratio: p(0.5), Value: "0.500 ~"},
-		}}.SVG()),
-		"ratio empty":         string(Ratio{Text: text}.SVG()),
-		"strip":               string(Strip{Text: text, Unit: "Gbit/s", Rows: []StripRow{{Label: long, Value: "48.5 Gbit/s", Ticks: []float64{48.5}, Points: []StripPoint{{Value: 48}, {Value: 49, Discarded: true, Tip: "<>"}}}}}.SVG()),
-		"strip log":           string(Strip{Text: text, Log: true, Rows: []StripRow{{Label: "a", Points: []StripPoint{{Value: 1}, {Value: 4000}}}}}.SVG()),
-		"strip one point":     string(Strip{Text: text, Rows: []StripRow{{Label: "a", Points: []StripPoint{{Value: 72013}}}}}.SVG()),
-		"strip zero":          string(Strip{Text: text, Log: true, Rows: []StripRow{{Label: "a", Points: []StripPoint{{Value: 0}, {Value: 0}}}}}.SVG()),
-		"strip empty":         string(Strip{Text: text}.SVG()),
-		"percentiles":         string(Percentiles{Text: text, Rows: []PercentileRow{{Label: long, At: [4]float64{14, 15.3, 22.4, 45.5}}, {Label: "b", At: [4]float64{15, 16, 23, 0}}}}.SVG()),
-		"percentiles missing": string(Percentiles{Text: text, Rows: []PercentileRow{{Label: "a", At: [4]float64{3, 4, 5, 9}}, {Label: "b", Absent: "failed"}}}.SVG()),
-		"percentiles decades": string(Percentiles{Text: text, Rows: []PercentileRow{{Label: "a", At: [4]float64{3, 40, 5000, 900000}}}}.SVG()),
-		"percentiles equal":   string(Percentiles{Text: text, Rows: []PercentileRow{{Label: "a", At: [4]float64{14, 14, 14, 14}}}}.SVG()),
-		"percentiles empty":   string(Percentiles{Text: text}.SVG()),
-		"curve": string(Curve{Text: text, X: "Services", Y: "per second", Lines: []CurveLine{
-			{Label: long, Highlight: true, Points: []CurvePoint{{X: 1, Y: 16000, Low: p(15900), High: p(16300), Tip: "<tip>"}, {X: 100, Y: 16100}, {X: 10000, Y: 15990}}},
-			{Label: "close to it", Points: []CurvePoint{{X: 1, Y: 15800}, {X: 10000, Y: 15985}}},
-			{Label: "falls", Points: []CurvePoint{{X: 1, Y: 12000}, {X: 10000, Y: 120}}},
-			{Label: "falls, too", Points: []CurvePoint{{X: 1, Y: 12100}, {X: 10000, Y: 100}}},
-			{Label: "no points"},
-		}}.SVG()),
-		"curve of one number": string(Curve{Text: text, Lines: []CurveLine{{Label: "a", Points: []CurvePoint{{X: 1, Y: 3}}}}}.SVG()),
-		"curve empty":         string(Curve{Text: text}.SVG()),
-		"stack":               string(Stack{Text: text, Unit: "ns", Rows: []StackRow{{Label: long, Value: "340 ns", Parts: []Part{{"from_pod", 158, 0, "<t>"}, {"tiny", 0.3, 1, ""}, {"from_wire", 121, 2, ""}, {"none", 0, 3, ""}}}}}.SVG()),
-		"stack empty":         string(Stack{Text: text}.SVG()),
-		"stack zero":          string(Stack{Text: text, Rows: []StackRow{{Label: "a", Parts: []Part{{Size: 0}}}}}.SVG()),
+		"ratio": ratios("node",
+			Row{Label: "node", Marks: dots(1), Value: "1"},
+			Row{Label: long, Low: p(0.44), High: p(0.5), Value: "0.460~", Highlight: true, Marks: []Mark{
+				{At: 0.46, Tip: "<tip>"}, {At: 1.3, Shape: PublishedShape(0), Tip: "a&b"}, {At: 0.2, Shape: PublishedShape(9)}}},
+		),
+		"ratio around 1":  ratios("no difference", Row{Label: "a", Marks: dots(1.0004), Low: p(0.9997), High: p(1.0009), Value: "1.000~"}),
+		"ratio all equal": ratios("node", Row{Label: "a", Marks: dots(1)}),
+		"ratio huge":      ratios("node", Row{Label: "a", Marks: dots(137.5), Value: "137.500"}),
+		"ratio of pairs": ratios("the other",
+			Row{Label: "beeline-policy ÷ beeline-policy-flows-off", Marks: dots(0.98), Low: p(0.97), High: p(0.99), Value: "0.980", Highlight: true},
+			Row{Label: "beeline-blocks-100000 ÷ beeline-blocks-1", Value: "no figure", Highlight: true},
+			Row{Label: "ptp ÷ beeline", Marks: dots(0.5), Value: "0.500~"},
+		),
+		"ratio empty": ratios("node"),
+		"samples": rows("Gbit/s", false, Row{Label: long, Value: "48.5 Gbit/s", Marks: []Mark{
+			{At: 48, Shape: Sample}, {At: 49, Shape: Discarded, Tip: "<>"}, {At: 48.5, Shape: Median}}}),
+		"log":                 rows("", true, Row{Label: "a", Marks: dots(1, 4000)}),
+		"one point":           rows("", false, Row{Label: "a", Marks: dots(72013)}),
+		"log of zero":         rows("", true, Row{Label: "a", Marks: dots(0, 0)}),
+		"empty":               rows("", true),
+		"percentiles":         rows("", true, percentiles(long, 14, 15.3, 22.4, 45.5), percentiles("b", 15, 16, 23)),
+		"percentiles missing": rows("", true, percentiles("a", 3, 4, 5, 9), Row{Label: "b", Value: "failed"}),
+		"percentiles decades": rows("", true, percentiles("a", 3, 40, 5000, 900000)),
+		"percentiles equal":   rows("", true, percentiles("a", 14, 14, 14, 14)),
+		"lines": lined(
+			Line{Label: long, Highlight: true, Points: []Point{{X: 1, Y: 16000, Low: p(15900), High: p(16300), Tip: "<tip>"}, {X: 100, Y: 16100}, {X: 10000, Y: 15990}}},
+			Line{Label: "close to it", Points: []Point{{X: 1, Y: 15800}, {X: 10000, Y: 15985}}},
+			Line{Label: "falls", Points: []Point{{X: 1, Y: 12000}, {X: 10000, Y: 120}}},
+			Line{Label: "falls, too", Points: []Point{{X: 1, Y: 12100}, {X: 10000, Y: 100}}},
+			Line{Label: "no points"},
+		),
+		"lines of one number": lined(Line{Label: "a", Points: []Point{{X: 1, Y: 3}}}),
+		"lines empty":         lined(),
+		"bars": rows("ns", false, Row{Label: long, Value: "340 ns",
+			Parts: []Part{{"from_pod", 158, 0, "<t>"}, {"tiny", 0.3, 1, ""}, {"from_wire", 121, 2, ""}, {"none", 0, 3, ""}}}),
+		"bars of zero": rows("", false, Row{Label: "a", Parts: []Part{{Size: 0}}}),
 	}
 }
 
@@ -101,19 +130,18 @@ func TestLongLabels(t *testing.T) {
 	}
 }
 
-// A row without percentiles says so, and has no mark.
+// A row without percentiles says so, and has no mark: the three whiskers are those of the other row.
 func TestPercentilesThatAreMissing(t *testing.T) {
 	svg := charts()["percentiles missing"]
-	if !strings.Contains(svg, ">failed<") || strings.Count(svg, "whisker") != 1 {
+	if !strings.Contains(svg, ">failed<") || strings.Count(svg, "whisker") != 3 {
 		t.Errorf("%s", svg)
 	}
 }
 
 // Nothing is drawn where nothing was measured.
-func TestCurveWithAGap(t *testing.T) {
+func TestLinesWithAGap(t *testing.T) {
 	joined := func(apart bool) int {
-		svg := string(Curve{Lines: []CurveLine{{Label: "a", Points: []CurvePoint{{X: 1, Y: 3}, {X: 10, Y: 3}, {X: 1000, Y: 3, Apart: apart}}}}}.SVG())
-		return strings.Count(svg, "stroke-dasharray")
+		return strings.Count(lined(Line{Label: "a", Points: []Point{{X: 1, Y: 3}, {X: 10, Y: 3}, {X: 1000, Y: 3, Apart: apart}}}), "stroke-dasharray")
 	}
 	if whole, gap := joined(false), joined(true); whole != 2 || gap != 1 {
 		t.Errorf("%d lines join three points, %d where one is missing between them", whole, gap)

@@ -1,4 +1,5 @@
-// Package chart draws the report's charts as SVG: dots with intervals, raw samples, percentiles, stacked bars, curves.
+// Package chart draws the report's charts as SVG, in two forms: rows of marks, intervals and bars on a common scale, and
+// lines over a logarithmic scale.
 // Colours and fonts are classes of the page's style sheet, so that a chart follows its themes. Every chart has a title and
 // a description for screen readers.
 package chart
@@ -33,14 +34,6 @@ func (c *canvas) add(format string, args ...any) { fmt.Fprintf(&c.body, format+"
 
 func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
 	c.add(`<line class="%s" x1="%s" y1="%s" x2="%s" y2="%s"/>`, class, num(x1), num(y1), num(x2), num(y2))
-}
-
-func (c *canvas) rect(class string, x, y, w, h float64, tip string) {
-	c.add(`<rect class="%s" x="%s" y="%s" width="%s" height="%s">%s</rect>`, class, num(x), num(y), num(w), num(h), hint(tip))
-}
-
-func (c *canvas) circle(class string, x, y, r float64, tip string) {
-	c.add(`<circle class="%s" cx="%s" cy="%s" r="%s">%s</circle>`, class, num(x), num(y), num(r), hint(tip))
 }
 
 // text writes s with its baseline at y; anchor is start, middle or end.

@@ -29,6 +29,9 @@ type Study struct {
 	Figures []Figure
 }
 
+// Name is the author and the year.
+func (s Study) Name() string { return fmt.Sprintf("%s %d", s.Author, s.Year) }
+
 // Grade is how a figure was obtained.
 type Grade string
 
@@ -66,89 +69,46 @@ func (f Figure) Comparable() bool {
 
 // Studies returns all studies with their figures, in the order of the files. The result is shared: callers must not change
 // it. The files are embedded and tested, so a parse error panics.
-var Studies = sync.OnceValue(func() []Study {
-	studies, err := parse(studiesCSV, figuresCSV)
-	if err != nil {
-		panic(err)
+var Studies = sync.OnceValue(func() (studies []Study) {
+	for _, r := range table(studiesCSV) {
+		s := Study{ID: r[0], Title: r[1], Author: r[2], Year: must(strconv.Atoi(r[3])), Machine: r[4], Remark: r[5]}
+		for _, r := range table(figuresCSV) {
+			if r[0] != s.ID {
+				continue
+			}
+			f := Figure{
+				Test: r[1], System: r[2], Value: must(strconv.ParseFloat(r[3], 64)), Unit: r[4], Better: r[5], Grade: Grade(r[6]), Baseline: r[7],
+				Network: r[8], Against: r[9], Workloads: strings.FieldsFunc(r[10], func(c rune) bool { return c == '|' }),
+			}
+			s.Figures = append(s.Figures, f)
+		}
+		for i := range s.Figures {
+			f := &s.Figures[i]
+			if base := s.value(f.Test, f.Baseline); base > 0 {
+				f.Ratio = f.Value / base
+			}
+		}
+		studies = append(studies, s)
 	}
 	return studies
 })
 
-func parse(studiesText, figuresText string) ([]Study, error) {
-	rows, err := table(studiesText, "id,title,author,year,machine,remark")
-	if err != nil {
-		return nil, fmt.Errorf("studies: %w", err)
-	}
-	var studies []Study
-	index := map[string]int{}
-	for _, r := range rows {
-		year, err := strconv.Atoi(r[3])
-		if err != nil {
-			return nil, fmt.Errorf("study %s: year: %w", r[0], err)
-		}
-		index[r[0]] = len(studies)
-		studies = append(studies, Study{ID: r[0], Title: r[1], Author: r[2], Year: year, Machine: r[4], Remark: r[5]})
-	}
-	rows, err = table(figuresText, "study,test,system,value,unit,better,grade,baseline,network,against,workload")
-	if err != nil {
-		return nil, fmt.Errorf("figures: %w", err)
-	}
-	for _, r := range rows {
-		i, ok := index[r[0]]
-		if !ok {
-			return nil, fmt.Errorf("figure of unknown study %q", r[0])
-		}
-		value, err := strconv.ParseFloat(r[3], 64)
-		if err != nil {
-			return nil, fmt.Errorf("study %s, %s, %s: value: %w", r[0], r[1], r[2], err)
-		}
-		f := Figure{Test: r[1], System: r[2], Value: value, Unit: r[4], Better: r[5], Grade: Grade(r[6]), Baseline: r[7], Network: r[8], Against: r[9]}
-		if r[10] != "" {
-			f.Workloads = strings.Split(r[10], "|")
-		}
-		studies[i].Figures = append(studies[i].Figures, f)
-	}
-	for _, s := range studies {
-		if err := s.divide(); err != nil {
-			return nil, fmt.Errorf("study %s: %w", s.ID, err)
-		}
-	}
-	return studies, nil
-}
-
-// divide computes the ratios.
-func (s Study) divide() error {
-	for i := range s.Figures {
-		f := &s.Figures[i]
-		if f.Baseline == "" {
-			continue
-		}
-		base, ok := s.value(f.Test, f.Baseline)
-		if !ok {
-			return fmt.Errorf("%s: no usable baseline %q", f.Test, f.Baseline)
-		}
-		f.Ratio = f.Value / base
-	}
-	return nil
-}
-
-func (s Study) value(test, system string) (float64, bool) {
+// value is the usable figure of a system in a test, 0 if there is none.
+func (s Study) value(test, system string) float64 {
 	for _, f := range s.Figures {
-		if f.Test == test && f.System == system && f.Grade != Unusable && f.Value > 0 {
-			return f.Value, true
+		if f.Test == test && f.System == system && f.Grade != Unusable {
+			return f.Value
 		}
 	}
-	return 0, false
+	return 0
 }
 
-// table reads CSV text with the expected header and returns the rows under it.
-func table(text, header string) ([][]string, error) {
-	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+// table reads the rows of CSV text below its header.
+func table(text string) [][]string { return must(csv.NewReader(strings.NewReader(text)).ReadAll())[1:] }
+
+func must[T any](value T, err error) T {
 	if err != nil {
-		return nil, err
+		panic(err)
 	}
-	if len(rows) == 0 || strings.Join(rows[0], ",") != header {
-		return nil, fmt.Errorf("header is not %s", header)
-	}
-	return rows[1:], nil
+	return value
 }
