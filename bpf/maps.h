@@ -297,7 +297,7 @@ struct {
 	__type(value, struct policy_pod);
 } policy_pods SEC(".maps");
 
-/* Identities of addresses: pods, single-address ipBlocks, this node. Key: address. Value: identity. Writer: agent. */
+/* Identities of addresses: pods, this node. Key: address. Value: identity. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);

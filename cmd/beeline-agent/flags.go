@@ -57,7 +57,7 @@ func addServiceFlags(f *pflag.FlagSet, c *agent.ServiceConfig) {
 // addPolicyFlags adds the flags for NetworkPolicies.
 func addPolicyFlags(f *pflag.FlagSet, c *agent.PolicyConfig) {
 	f.StringVar((*string)(&c.Policy), "policy", string(c.Policy), "what enforces NetworkPolicies: ebpf, none; auto: ebpf")
-	f.IntVar(&c.PolicySizes.Identities, "identities-max", c.PolicySizes.Identities, "capacity for identities of pods and single addresses, and the same for prefixes of ipBlocks")
+	f.IntVar(&c.PolicySizes.Identities, "identities-max", c.PolicySizes.Identities, "capacity for identities of pods, and the same for ipBlocks")
 	f.IntVar(&c.PolicySizes.Policies, "policies-max", c.PolicySizes.Policies, "capacity for policy entries of this node, one per rule set and kind of peer")
 	f.IntVar(&c.PolicySizes.Conntrack, "conntrack-max", c.PolicySizes.Conntrack, "capacity for conntrack entries, of pods that policies select, or of all pods with --flows=all; an evicted connection is evaluated again")
 }

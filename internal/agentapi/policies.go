@@ -118,8 +118,8 @@ type PolicyStatus struct {
 	// Pods counts the local pods that some policy selects, ClosedPods those of them that are isolated.
 	Pods       int `json:"pods"`
 	ClosedPods int `json:"closedPods"`
-	// Sets, Identities, Blocks, Entries and Ports count entries of the tables; Identities are those of pods, of the
-	// node, and of single addresses of ipBlocks.
+	// Sets, Identities, Blocks, Entries and Ports count entries of the tables; Identities are those of pods and of the
+	// node.
 	Sets       int `json:"sets"`
 	Identities int `json:"identities"`
 	Blocks     int `json:"blocks"`

@@ -127,7 +127,7 @@ func BenchmarkBlocks(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			t, _ := NewCompiler("n1").Compile(all, local)
-			if n := len(t.Blocks) + len(t.Singles); n < 100_000 {
+			if n := len(t.Blocks); n < 100_000 {
 				b.Fatalf("%d blocks", n)
 			}
 		}

@@ -265,9 +265,6 @@ func (t *Tables) Identity(addr netip.Addr) Identity {
 	if i, known := t.Peers.Get(addr); known {
 		return i
 	}
-	if i, known := t.Singles[addr]; known {
-		return i
-	}
 	return t.block(addr)
 }
 

@@ -8,43 +8,23 @@ import (
 	fair "github.com/beeline-cni/beeline/internal/share"
 )
 
-// limits keep the ipBlocks of one namespace from using the capacity that pods and other namespaces need: they share the tables
-// of addresses.
+// limits keep the ipBlocks of one namespace from using the capacity that others need in Tables.Blocks.
 type limits struct {
 	sizes Sizes
 	// rejected are the policies whose blocks are left out, with the reason. The pods that they select are isolated.
 	rejected map[*cluster.NetworkPolicy]string
 	entries  entryLimits
-	// pods were counted last; taken is the number of their addresses.
-	pods  cluster.List[*cluster.Pod]
-	taken int
-}
-
-// countPods counts the addresses of a snapshot's pods by the difference to the last one.
-func (b *limits) countPods(pods cluster.List[*cluster.Pod]) int {
-	cluster.Differences(b.pods, pods, func(before, after *cluster.Pod) {
-		if before != nil {
-			b.taken -= len(before.Addresses)
-		}
-		if after != nil {
-			b.taken += len(after.Addresses)
-		}
-	})
-	b.pods = pods
-	return b.taken
 }
 
 // Sizes are the capacities of tables, in entries; 0 is no limit.
 type Sizes struct {
-	// Addresses is that of Tables.Identities, Peers and Singles together, and of Blocks.
-	Addresses int
-	// Policies and Ports are those of the tables with these names.
-	Policies, Ports int
+	// Blocks, Policies and Ports are those of the tables with these names.
+	Blocks, Policies, Ports int
 }
 
-// SetSizes sets the capacities. In the tables of addresses pods have priority. What they leave, and the other tables, are
-// shared by namespaces: the ones that need most are reduced to one common limit; within a namespace policies are accepted in the
-// order of their names. The pods that a rejected policy selects are isolated, and no others.
+// SetSizes sets the capacities. Namespaces share each table: the ones that need most are reduced to one common limit; within a
+// namespace policies are accepted in the order of their names. The pods that a rejected policy selects are isolated, and no
+// others.
 func (c *Compiler) SetSizes(s Sizes) { c.limits.sizes = s }
 
 // blocksOf counts the entries that the blocks of a policy may need.
@@ -64,7 +44,7 @@ func blocksOf(p *cluster.NetworkPolicy) (n int) {
 // collectLimited collects the sets of each local pod and isolates those whose policies exceed the limit.
 func (c *Compiler) collectLimited(w *passInput) []Problem {
 	problems := c.collectSubjects(w)
-	rejected := c.overflow(w)
+	rejected := c.overflow()
 	same := len(rejected) == len(c.limits.rejected)
 	for p, reason := range rejected {
 		same = same && c.limits.rejected[p] == reason
@@ -78,8 +58,8 @@ func (c *Compiler) collectLimited(w *passInput) []Problem {
 }
 
 // overflow returns the policies that select local pods and whose blocks exceed the limit.
-func (c *Compiler) overflow(w *passInput) map[*cluster.NetworkPolicy]string {
-	if c.limits.sizes.Addresses == 0 {
+func (c *Compiler) overflow() map[*cluster.NetworkPolicy]string {
+	if c.limits.sizes.Blocks == 0 {
 		return nil
 	}
 	selecting, spaces, total := map[*cluster.NetworkPolicy]int{}, map[string]int{}, 0
@@ -94,11 +74,7 @@ func (c *Compiler) overflow(w *passInput) map[*cluster.NetworkPolicy]string {
 			total += n
 		}
 	}
-	if total == 0 {
-		c.limits.pods, c.limits.taken = cluster.List[*cluster.Pod]{}, 0
-		return nil
-	}
-	capacity := c.limits.sizes.Addresses - len(w.own) - c.limits.countPods(w.snapshot.Pods)
+	capacity := c.limits.sizes.Blocks
 	if total <= capacity {
 		return nil
 	}
@@ -121,8 +97,8 @@ func (c *Compiler) overflow(w *passInput) map[*cluster.NetworkPolicy]string {
 			had[p.Namespace] += n
 			continue
 		}
-		rejected[p] = fmt.Sprintf("its %d ipBlocks and exceptions exceed the capacity: namespace %q needs %d, its share beside the addresses of pods is %d (--identities-max)",
-			n, p.Namespace, spaces[p.Namespace], max(limit, 0))
+		rejected[p] = fmt.Sprintf("its %d ipBlocks and exceptions exceed the capacity: namespace %q needs %d, its share is %d (--identities-max)",
+			n, p.Namespace, spaces[p.Namespace], limit)
 	}
 	return rejected
 }

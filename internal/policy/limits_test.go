@@ -22,8 +22,7 @@ func listing(namespace, name string, blocks, from int) *cluster.NetworkPolicy {
 	return &cluster.NetworkPolicy{Namespace: namespace, Name: name, IsolatesIngress: true, Ingress: []cluster.PolicyRule{rule}}
 }
 
-// The blocks of one namespace use the capacity neither of pods nor of other namespaces: the pods that its policies
-// select are isolated, and no others.
+// The blocks of one namespace use the capacity of no other: the pods that its policies select are isolated, and no others.
 func TestBlocksOfOneNamespaceAreBounded(t *testing.T) {
 	s := &cluster.Snapshot{}
 	local := Local{Addresses: addrs("192.168.60.11")}
@@ -35,14 +34,14 @@ func TestBlocksOfOneNamespaceAreBounded(t *testing.T) {
 	}
 	good := listing("good", "list", 10, 1<<20)
 	c := NewCompiler("n1")
-	c.bound(Sizes{Addresses: 103}) // of which two are pods' and one is the node's
+	c.bound(Sizes{Blocks: 100})
 	compile := func(policies ...*cluster.NetworkPolicy) (*Tables, []Problem) {
 		t.Helper()
 		with := *s
 		with.NetworkPolicies = policies
 		tables, problems := c.Compile(&with, local)
-		if n := len(tables.Identities) + tables.Peers.Len() + len(tables.Singles); n > 103 {
-			t.Errorf("%d addresses in a table of 103", n)
+		if n := len(tables.Blocks); n > 100 {
+			t.Errorf("%d blocks in a table of 100", n)
 		}
 		for pod := range s.Pods.All() {
 			if _, known := tables.Peers.Get(pod.Addresses[0]); !known {
@@ -60,10 +59,10 @@ func TestBlocksOfOneNamespaceAreBounded(t *testing.T) {
 		t.Errorf("what fits is rejected: %v", problems)
 	}
 	tables, problems := compile(listing("evil", "list", 91, 0), good)
-	if evil(tables) != DenyAll || len(tables.Singles) != 10 {
-		t.Errorf("the pod whose policy does not fit has %x, and there are %d blocks", evil(tables), len(tables.Singles))
+	if evil(tables) != DenyAll || len(tables.Blocks) != 10 {
+		t.Errorf("the pod whose policy does not fit has %x, and there are %d blocks", evil(tables), len(tables.Blocks))
 	}
-	want := `NetworkPolicy evil/list: its 91 ipBlocks and exceptions exceed the capacity: namespace "evil" needs 91, its share beside the addresses of pods is 90 (--identities-max); isolated: pod evil/pod`
+	want := `NetworkPolicy evil/list: its 91 ipBlocks and exceptions exceed the capacity: namespace "evil" needs 91, its share is 90 (--identities-max); isolated: pod evil/pod`
 	if len(problems) != 1 || problems[0].Text != want || problems[0].Policy.Name != "list" {
 		t.Errorf("problems are %v, want %s", problems, want)
 	}
@@ -73,7 +72,7 @@ func TestBlocksOfOneNamespaceAreBounded(t *testing.T) {
 	if evil(tables) != DenyAll || len(problems) != 1 || !strings.HasPrefix(problems[0].Text, "NetworkPolicy evil/b: its 60 ipBlocks") {
 		t.Errorf("%x, problems %v", evil(tables), problems)
 	}
-	if tables, problems := compile(listing("evil", "list", 90, 0), good); len(problems) != 0 || evil(tables) == DenyAll || len(tables.Singles) != 100 {
+	if tables, problems := compile(listing("evil", "list", 90, 0), good); len(problems) != 0 || evil(tables) == DenyAll || len(tables.Blocks) != 100 {
 		t.Errorf("what fits again is rejected: %v", problems)
 	}
 }

@@ -252,19 +252,15 @@ func openBetween(before, after *cluster.Snapshot, q query) bool {
 // apply changes one entry after the other, and shows the state after each.
 func apply(old, now *Tables, show func(string, *Tables)) {
 	m := &Tables{
-		Pods: copied(old.Pods), Identities: identified(old), Singles: copied(old.Singles), Blocks: copied(old.Blocks),
+		Pods: copied(old.Pods), Identities: identified(old), Blocks: copied(old.Blocks),
 		Policies: copied(old.Policies), Ports: copied(old.Ports),
 	}
 	maps.Copy(m.Ports, now.Ports)
 	maps.Copy(m.Policies, now.Policies)
 	show("policies", m)
-	for _, from := range []map[netip.Addr]Identity{now.Singles, identified(now)} {
-		for a, i := range from {
-			// The kernel has one map for both.
-			delete(m.Singles, a)
-			m.Identities[a] = i
-			show("identity "+a.String(), m)
-		}
+	for a, i := range identified(now) {
+		m.Identities[a] = i
+		show("identity "+a.String(), m)
 	}
 	longest := func(a, b netip.Prefix) int { return b.Bits() - a.Bits() }
 	for _, p := range slices.SortedFunc(maps.Keys(now.Blocks), longest) {
@@ -287,14 +283,10 @@ func apply(old, now *Tables, show func(string, *Tables)) {
 			show("no block "+p.String(), m)
 		}
 	}
-	for _, all := range []map[netip.Addr]Identity{m.Singles, m.Identities} {
-		for a := range all {
-			_, kept := identified(now)[a]
-			_, single := now.Singles[a]
-			if !kept && !single {
-				delete(all, a)
-				show("no identity "+a.String(), m)
-			}
+	for a := range m.Identities {
+		if _, kept := identified(now)[a]; !kept {
+			delete(m.Identities, a)
+			show("no identity "+a.String(), m)
 		}
 	}
 }

@@ -90,19 +90,17 @@ func (d Direction) String() string {
 //
 // Numbers are hashes of content, so the entries of Policies and Ports have the same value in all Tables that have them. At no
 // moment is anything allowed that neither the old nor the new Tables allow, if new Tables are written in this order: Ports, new
-// entries of Policies; Singles and Identities; Blocks, longer prefixes before shorter ones; Pods; then stale entries are
-// deleted: Blocks, shorter prefixes before longer ones, Singles and Identities, Policies, Ports. An addition to Singles and
-// Blocks may deny as well as allow: an exception of a block is an entry within it that matches fewer rules.
+// entries of Policies; Identities and Peers; Blocks, longer prefixes before shorter ones; Pods; then stale entries are
+// deleted: Blocks, shorter prefixes before longer ones, Identities and Peers, Policies, Ports. An addition to Blocks may deny
+// as well as allow: an exception of a block is an entry within it that matches fewer rules.
 type Tables struct {
 	// Pods are the pods of this node that a policy selects in some direction, by each of their addresses. Sets are of one
 	// family: those of a pod's two addresses differ where rules have ipBlocks.
 	Pods map[netip.Addr]Sets
-	// Identities are those of this node's addresses and Peers those of pods. Singles are other addresses that are an ipBlock by
-	// themselves. No address is in two of the three. All others are looked up in Blocks by the longest prefix. Blocks also has
-	// the singles that are addresses of this node, for packets with such a source address that the node forwards for others.
+	// Identities are those of this node's addresses and Peers those of pods; no address is in both. All others are looked up in
+	// Blocks by the longest prefix, and so is an address of this node in a packet that the node forwards for others.
 	Identities map[netip.Addr]Identity
 	Peers      *Peers
-	Singles    map[netip.Addr]Identity
 	Blocks     map[netip.Prefix]Identity
 	Policies   map[Peer]Ports
 	Ports      map[PortPrefix]Policy

@@ -55,7 +55,7 @@ func TestPoliciesOfOthersCostNothing(t *testing.T) {
 	if want := map[netip.Addr]Identity{netip.MustParseAddr("192.168.60.11"): IdentityNode}; !maps.Equal(tables.Identities, want) {
 		t.Errorf("identities %v, want %v", tables.Identities, want)
 	}
-	if n := len(tables.Pods) + tables.Peers.Len() + len(tables.Singles) + len(tables.Blocks) + len(tables.Policies) + len(tables.Ports) + len(tables.Names); n != 0 || len(problems) != 0 {
+	if n := len(tables.Pods) + tables.Peers.Len() + len(tables.Blocks) + len(tables.Policies) + len(tables.Ports) + len(tables.Names); n != 0 || len(problems) != 0 {
 		t.Errorf("got %+v, problems %v", tables, problems)
 	}
 	if len(c.conditions.all) != 0 {
@@ -129,10 +129,7 @@ func TestTablesShareWhatIsAsItWas(t *testing.T) {
 	last.Addresses = []netip.Addr{number(20<<24 + 256)}
 	single.Pods = withPod(movedPrefixes.Pods, &last)
 	now := compile(&single)
-	check("a pod with the address of a block", now, "Peers", "Singles", "Policies")
-	if _, both := now.Singles[last.Addresses[0]]; both {
-		t.Error("an address is in both halves")
-	}
+	check("a pod with the address of a block", now, "Peers", "Policies")
 	if !same(now.Blocks, before.Blocks) {
 		t.Error("blocks are another map")
 	}
@@ -149,8 +146,8 @@ func TestSinglesOfTheNode(t *testing.T) {
 	if _, ok := tables.Blocks[netip.PrefixFrom(own, 32)]; !ok {
 		t.Errorf("blocks are %v", tables.Blocks)
 	}
-	if _, ok := tables.Singles[other]; !ok || len(tables.Singles) != 1 {
-		t.Errorf("singles are %v", tables.Singles)
+	if _, ok := tables.Blocks[netip.PrefixFrom(other, 32)]; !ok || len(tables.Blocks) != 3 {
+		t.Errorf("blocks are %v", tables.Blocks)
 	}
 	sets := tables.Pods[addr("10.1.1.2")]
 	if allowed, _ := tables.VerdictMasqueraded(sets, own, 6, 80); allowed {
@@ -168,8 +165,8 @@ func TestSinglesOfTheNode(t *testing.T) {
 	elsewhere := *s
 	elsewhere.Nodes = nil
 	now, _ = compiler.Compile(&elsewhere, localTo("n1", s))
-	if _, ok := now.Singles[own]; !ok || len(now.Blocks) != 1 {
-		t.Errorf("the address is no longer the node's: singles are %v, blocks %v", now.Singles, now.Blocks)
+	if !same(now.Blocks, tables.Blocks) {
+		t.Errorf("the address is no longer the node's: blocks are %v", now.Blocks)
 	}
 }
 
@@ -275,14 +272,6 @@ func TestMergeReportsTheFirst(t *testing.T) {
 // disjoint fails if an address is in two tables.
 func disjoint(t *testing.T, tables *Tables) {
 	t.Helper()
-	for a := range maps.Keys(tables.Singles) {
-		if _, both := tables.Identities[a]; both {
-			t.Fatalf("%s is in Identities and in Singles", a)
-		}
-		if _, both := tables.Peers.Get(a); both {
-			t.Fatalf("%s is in Peers and in Singles", a)
-		}
-	}
 	for a := range tables.Peers.All() {
 		if _, both := tables.Identities[a]; both {
 			t.Fatalf("%s is in Identities and in Peers", a)

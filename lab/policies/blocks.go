@@ -39,7 +39,8 @@ func blocks(n int, allowed ...netip.Addr) []netip.Prefix {
 			list = append(list, netip.PrefixFrom(ipv4(at), narrow))
 		}
 	}
-	prefixes, singles := Split(n)
+	singles := n / 2
+	prefixes := n - singles
 	for i, at := 0, uint32(firstPrefix); len(list) < prefixes; at += slot {
 		if !taken[at] {
 			list = append(list, netip.PrefixFrom(ipv4(at), widest+i%(narrow-widest+1)))
@@ -51,9 +52,6 @@ func blocks(n int, allowed ...netip.Addr) []netip.Prefix {
 	}
 	return list
 }
-
-// Split says how many of so many blocks are prefixes, and how many single addresses.
-func Split(n int) (prefixes, singles int) { return n - n/2, n / 2 }
 
 func ipv4(n uint32) netip.Addr {
 	var b [4]byte

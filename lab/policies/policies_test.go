@@ -90,8 +90,7 @@ func TestBlocks(t *testing.T) {
 			t.Fatalf("%s and %s are one entry", all[i-1], all[i])
 		}
 	}
-	prefixes, singles := Split(MostBlocks)
-	if len(all) != MostBlocks || bits[32] != singles || prefixes+singles != MostBlocks || bits[24] == 0 || len(bits) != 1+7 {
+	if len(all) != MostBlocks || bits[32] != MostBlocks/2 || bits[24] == 0 || len(bits) != 1+7 {
 		t.Errorf("%d blocks, lengths %v", len(all), bits)
 	}
 	if deepest[client] != narrow || deepest[server] != narrow {

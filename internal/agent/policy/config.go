@@ -31,7 +31,7 @@ type Config struct {
 
 // Sizes are the capacities of the tables. Each entry of capacity costs 16 bytes; those of Conntrack are preallocated (see datapath.Sizes).
 type Sizes struct {
-	// Identities counts addresses of pods and single addresses of ipBlocks, and as many prefixes.
+	// Identities counts addresses of pods, and separately as many ipBlocks and exceptions.
 	Identities int
 	// Policies counts the peers of each set of rules.
 	Policies int

@@ -18,8 +18,8 @@ var (
 	descPolicies   = prometheus.NewDesc("beeline_policies", "NetworkPolicies of the cluster by their state on this node: active, closed or pending.", []string{"state"}, nil)
 	descPods       = prometheus.NewDesc("beeline_policy_pods", "Pods of this node that NetworkPolicies select: closed ones are isolated in some direction because a policy is invalid, does not fit or is not synced, or are isolated from the kernel stack because a program is missing.", []string{"state"}, nil)
 	descSets       = prometheus.NewDesc("beeline_policy_sets", "Active sets of rules of NetworkPolicies on this node.", nil, nil)
-	descIdentities = prometheus.NewDesc("beeline_policy_identities", "Single addresses with an identity: those of pods and of this node, and ipBlocks of one address.", nil, nil)
-	descBlocks     = prometheus.NewDesc("beeline_policy_blocks", "Prefixes with an identity.", nil, nil)
+	descIdentities = prometheus.NewDesc("beeline_policy_identities", "Addresses with an identity: those of pods and of this node.", nil, nil)
+	descBlocks     = prometheus.NewDesc("beeline_policy_blocks", "ipBlocks and exceptions with an identity.", nil, nil)
 	descSynced     = prometheus.NewDesc("beeline_policy_synced", "1 when the datapath has had all NetworkPolicies since the agent started; missing where it does not enforce them.", nil, nil)
 )
 

@@ -128,7 +128,10 @@ type Options struct {
 func New(o Options, table Table, log *slog.Logger) *Policies {
 	compiler := policy.NewCompiler(o.Node)
 	sizes := o.Config.PolicySizes
-	compiler.SetSizes(policy.Sizes{Addresses: sizes.Identities, Policies: sizes.Policies, Ports: int(config.PolicyPorts(uint32(sizes.Policies)))})
+	compiler.SetSizes(policy.Sizes{
+		Blocks:   sizes.Identities - 1, // the datapath may add one: see dppolicy.Table
+		Policies: sizes.Policies, Ports: int(config.PolicyPorts(uint32(sizes.Policies))),
+	})
 	p := newPolicies(table, compiler.Compile, o.Manifests, log)
 	p.options, p.postponed, p.fresh, p.failClosed, p.changed, p.beat = o, compiler.Postponed, o.Fresh, o.FailClosed, o.Changed, o.Beat
 	p.filledFirst, p.completeAgain = o.Reconcile, o.Reconcile // programs and the node may wait for these

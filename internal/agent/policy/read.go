@@ -107,7 +107,7 @@ func (p *Policies) Status() agentapi.PolicyStatus {
 	}
 	delete(sets, policy.NotIsolated)
 	delete(sets, policy.DenyAll)
-	s.Sets, s.Identities, s.Blocks = len(sets), len(o.tables.Identities)+o.tables.Peers.Len()+len(o.tables.Singles), len(o.tables.Blocks)
+	s.Sets, s.Identities, s.Blocks = len(sets), len(o.tables.Identities)+o.tables.Peers.Len(), len(o.tables.Blocks)
 	s.Entries, s.Ports = len(o.tables.Policies), len(o.tables.Ports)
 	return s
 }

@@ -19,7 +19,7 @@ type Sizes struct {
 	NATPending uint32
 	// Affinities counts clients on this node, and separately as many external clients (--affinities-max).
 	Affinities uint32
-	// Identities counts single addresses that have an identity, and separately as many CIDRs (--identities-max).
+	// Identities counts addresses that have an identity, and separately as many CIDRs (--identities-max).
 	Identities uint32
 	// Policies counts pairs of a rule set and a peer that the set allows (--policies-max). The port map has a quarter
 	// as many entries.

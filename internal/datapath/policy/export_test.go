@@ -8,7 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// All reads the tables. Identities includes singles, and there are no names.
+// All reads the tables. Identities includes peers, and there are no names.
 func (p *Table) All() (*policy.Tables, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,7 +37,7 @@ func (p *Table) Counts() PolicyCounts {
 	p.podsMu.Lock()
 	defer p.podsMu.Unlock()
 	c := PolicyCounts{
-		Pods: len(p.pods.has), Identities: len(p.identities.has) + len(p.singles.has) + p.peers.has.Len(), Blocks: len(p.blocks.has),
+		Pods: len(p.pods.has), Identities: p.identities.has.Len(), Blocks: len(p.blocks.has),
 		Policies: len(p.policies.has), Ports: len(p.ports.has),
 	}
 	for _, sets := range p.pods.has {

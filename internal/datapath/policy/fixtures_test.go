@@ -61,9 +61,9 @@ func someTables() *policy.Tables {
 		Identities: map[netip.Addr]policy.Identity{
 			fixtures.PodB.V4: client, fixtures.PodB.V6: client, fixtures.PodC.V4: stranger, fixtures.NodeA.V4: policy.IdentityNode,
 		},
-		Singles: map[netip.Addr]policy.Identity{fixtures.Addr("192.0.2.1"): office},
 		Blocks: map[netip.Prefix]policy.Identity{
 			fixtures.Prefix("203.0.113.0/24"): office, fixtures.Prefix("203.0.113.64/26"): policy.IdentityUnknown, fixtures.Prefix("2001:db8::/32"): office,
+			fixtures.Prefix("192.0.2.1/32"): office,
 		},
 		Policies: map[policy.Peer]policy.Ports{
 			{Set: setWeb, Identity: client}: portsWeb, {Set: setWeb, Identity: office}: portsAll,
@@ -87,7 +87,7 @@ var compareTables = cmp.Options{
 // cloneTables returns a copy that can be changed.
 func cloneTables(t *policy.Tables) *policy.Tables {
 	return &policy.Tables{
-		Pods: cloned(t.Pods), Identities: cloned(t.Identities), Singles: cloned(t.Singles), Blocks: cloned(t.Blocks),
+		Pods: cloned(t.Pods), Identities: cloned(t.Identities), Blocks: cloned(t.Blocks),
 		Policies: cloned(t.Policies), Ports: cloned(t.Ports), Peers: t.Peers,
 	}
 }
@@ -107,9 +107,8 @@ func holdsTables(tb testing.TB, p *Table, want *policy.Tables) {
 		tb.Fatal(err)
 	}
 	together := cloneTables(want)
-	maps.Copy(together.Identities, want.Singles)
 	maps.Insert(together.Identities, want.Peers.All())
-	together.Singles, together.Peers = nil, nil
+	together.Peers = nil
 	if diff := cmp.Diff(together, got, compareTables); diff != "" {
 		tb.Errorf("tables (-wanted +kernel):\n%s", diff)
 	}

@@ -75,10 +75,7 @@ func (p *Table) mistaken(t *policy.Tables, identities []netip.Addr, blocks []net
 	for _, a := range identities {
 		wanted, ok := t.Identities[a]
 		if !ok {
-			wanted, ok = t.Peers.Get(a)
-		}
-		if !ok {
-			wanted = t.Singles[a]
+			wanted, _ = t.Peers.Get(a)
 		}
 		all[mistaken{wanted, p.identity(a)}] = true
 	}
@@ -90,7 +87,7 @@ func (p *Table) mistaken(t *policy.Tables, identities []netip.Addr, blocks []net
 
 // identity is the identity of an address by the maps.
 func (p *Table) identity(a netip.Addr) policy.Identity {
-	if identity, ok := p.known(a); ok {
+	if identity, ok := p.identities.known(a); ok {
 		return identity
 	}
 	return p.block(netip.PrefixFrom(a, a.BitLen()))

@@ -21,8 +21,7 @@ func (p *Table) readMaps() error {
 	if err != nil {
 		return err
 	}
-	p.singles.has = map[netip.Addr]policy.Identity{} // divide assigns them, and peers
-	p.wanted = maps.Clone(p.pods.has)                // until the first Sync
+	p.wanted = maps.Clone(p.pods.has) // until the first Sync
 	if err := p.initRevision(); err != nil {
 		return err
 	}
@@ -53,7 +52,7 @@ func (p *Table) HasAny(addresses []netip.Addr) bool {
 	return slices.ContainsFunc(addresses, func(a netip.Addr) bool {
 		a = a.Unmap()
 		_, selected := p.pods.has[a]
-		_, identity := p.known(a)
+		_, identity := p.identities.known(a)
 		return selected || identity
 	})
 }

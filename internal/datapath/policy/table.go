@@ -24,20 +24,18 @@ import (
 // Table reads the maps once and then tracks their content, so a restarted agent writes only differences.
 type Table struct {
 	// mu is held during a Sync and guards the fields below.
-	mu   sync.Mutex
-	read atomic.Bool // the maps have been read
-	// identities, singles and peers are parts of one map: node addresses, single addresses of ipBlocks, and pods.
-	// Singles may be many and rarely change; peers are the most and change often.
-	identities, singles identityTable
-	peers               peerTable
-	blocks              policyTable[netip.Prefix, policy.Identity, bpf.IdentityCidrKey, uint32]
-	policies            policyTable[policy.Peer, policy.Ports, bpf.PolicyKey, uint32]
-	ports               policyTable[policy.PortPrefix, policy.Policy, bpf.PolicyPortKey, uint32]
-	conntrack           *ebpf.Map
-	generation          *table.Generation
+	mu         sync.Mutex
+	read       atomic.Bool // the maps have been read
+	identities identityTable
+	blocks     policyTable[netip.Prefix, policy.Identity, bpf.IdentityCidrKey, uint32]
+	policies   policyTable[policy.Peer, policy.Ports, bpf.PolicyKey, uint32]
+	ports      policyTable[policy.PortPrefix, policy.Policy, bpf.PolicyPortKey, uint32]
+	conntrack  *ebpf.Map
+	generation *table.Generation
 
-	// nodeChanged says that the node's addresses have changed since the flow cache was flushed: see flushNode. A new
-	// agent's programs start with an empty flow cache.
+	// node are the node's addresses in the last complete Sync. nodeChanged says that they have changed since the flow
+	// cache was flushed: see flushNode. A new agent's programs start with an empty flow cache.
+	node        map[netip.Addr]policy.Identity
 	nodeChanged bool
 
 	// wanted are the pods of the last Sync, and incompleteSets the rule sets that did not fit.
@@ -56,9 +54,6 @@ type Table struct {
 	// revised says that the revision has advanced since something was last forbidden: see revise.
 	revised bool
 }
-
-// identityTable is a part of the map of identities.
-type identityTable = policyTable[netip.Addr, policy.Identity, bpf.Address, uint32]
 
 // denyAll are the sets of a pod whose policies are not known.
 var denyAll = policy.Sets{Ingress: policy.DenyAll, Egress: policy.DenyAll}
@@ -84,7 +79,6 @@ func (p *Table) Sync(t *policy.Tables) (changed int, err error) {
 	tables := *t
 	tables.Blocks, p.wanted = p.guarded, t.Pods
 	t = &tables
-	p.divide(t)
 	first, err := p.apply(t)
 	if err != nil && first.deleted > 0 {
 		var second applied
@@ -137,24 +131,23 @@ func (a *applied) add(b applied) {
 // apply writes new entries before entries that refer to them, and deletes in the opposite order.
 func (p *Table) apply(t *policy.Tables) (a applied, err error) {
 	ports, policies := p.ports.write(t.Ports), p.policies.write(t.Policies)
-	identities := p.identities.write(t.Identities) // pods before blocks: they share a map
-	p.nodeChanged = p.nodeChanged || identities.changed+identities.added > 0
-	identities.add(p.peers.write(t.Peers))
-	singles := p.singles.write(t.Singles)
+	wanted, ofNode := t.Peers.With(t.Identities), !maps.Equal(t.Identities, p.node)
+	identities := p.identities.write(wanted)
+	p.nodeChanged = p.nodeChanged || ofNode && identities.changed+identities.added > 0
 	blocks := p.blocks.write(t.Blocks)
-	a.changed = ports.changed + ports.added + policies.changed + policies.added + singles.changed + singles.added +
+	a.changed = ports.changed + ports.added + policies.changed + policies.added +
 		identities.changed + identities.added + blocks.changed + blocks.added
 	// A new pod forbids nothing, and neither does the identity of an address that had none, since rules only add. But
 	// a new ipBlock may be an exception, and a changed entry may allow less.
-	a.forbids = ports.changed+policies.changed+singles.changed+singles.added+identities.changed+blocks.changed+blocks.added > 0
+	a.forbids = ports.changed+policies.changed+identities.changed+blocks.changed+blocks.added > 0
 	if err := p.flushNode(); err != nil {
 		return a, err
 	}
 
 	p.incompleteSets = nil
-	err = errors.Join(ports.err, policies.err, singles.err, identities.err, blocks.err)
+	err = errors.Join(ports.err, policies.err, identities.err, blocks.err)
 	if err != nil {
-		p.incompleteSets = p.incomplete(t, ports.missing, policies.missing, append(singles.missing, identities.missing...), blocks.missing)
+		p.incompleteSets = p.incomplete(t, ports.missing, policies.missing, identities.missing, blocks.missing)
 		err = &SyncError{Sets: slices.Sorted(maps.Keys(p.incompleteSets)), Pods: p.affectedPods(t.Pods), Err: err}
 	}
 	p.podsMu.Lock()
@@ -168,12 +161,10 @@ func (p *Table) apply(t *policy.Tables) (a applied, err error) {
 	for _, trim := range []func() (int, error){
 		func() (int, error) { return p.blocks.trim(t.Blocks) },
 		func() (int, error) {
-			n, err := p.identities.trim(t.Identities)
-			p.nodeChanged = p.nodeChanged || n > 0
+			n, err := p.identities.trim(wanted)
+			p.nodeChanged = p.nodeChanged || ofNode && n > 0
 			return n, err
 		},
-		func() (int, error) { return p.peers.trim(t.Peers) },
-		func() (int, error) { return p.singles.trim(t.Singles) },
 		func() (int, error) { return 0, p.flushNode() },
 		func() (int, error) { return p.policies.trim(t.Policies) },
 		func() (int, error) { return p.ports.trim(t.Ports) },
@@ -182,6 +173,9 @@ func (p *Table) apply(t *policy.Tables) (a applied, err error) {
 		a.deleted += n
 		a.forbids = a.forbids || n > 0
 		err = errors.Join(err, e)
+	}
+	if err == nil {
+		p.node = t.Identities
 	}
 	return a, err
 }

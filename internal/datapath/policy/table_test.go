@@ -24,7 +24,7 @@ func TestPoliciesSync(t *testing.T) {
 	syncs(t, d.Policies, want, 17)
 	holdsTables(t, d.Policies, want)
 	syncs(t, d.Policies, someTables(), 0)
-	counts := PolicyCounts{Pods: 3, Identities: 5, Blocks: 3, Policies: 3, Ports: 3}
+	counts := PolicyCounts{Pods: 3, Identities: 4, Blocks: 4, Policies: 3, Ports: 3}
 	if got := d.Policies.Counts(); got != counts {
 		t.Errorf("there are %s", got)
 	}
@@ -64,7 +64,7 @@ func TestPoliciesAdvance(t *testing.T) {
 		}},
 		{name: "a new block, which may be an exception", revised: true, change: func(t *policy.Tables) { t.Blocks[fixtures.Prefix("198.51.100.0/24")] = office }},
 		{name: "a new port", change: func(t *policy.Tables) { t.Ports[policy.PortPrefix{Ports: portsWeb, Bits: 8, Protocol: 17}] = policyWeb }},
-		{name: "a new single address, likewise", revised: true, change: func(t *policy.Tables) { t.Singles[fixtures.Addr("198.51.100.1")] = office }},
+		{name: "a new single address, likewise", revised: true, change: func(t *policy.Tables) { t.Blocks[fixtures.Prefix("198.51.100.1/32")] = office }},
 		{name: "another identity", flowCache: true, revised: true, change: func(t *policy.Tables) { t.Identities[fixtures.PodT.V4] = stranger }},
 		{name: "an address is gone", flowCache: true, revised: true, change: func(t *policy.Tables) { delete(t.Identities, fixtures.PodT.V4) }},
 		{name: "a block is gone", revised: true, change: func(t *policy.Tables) { delete(t.Blocks, fixtures.Prefix("198.51.100.0/24")) }},
@@ -119,13 +119,13 @@ func TestPoliciesRestart(t *testing.T) {
 	holdsTables(t, next.Policies, want)
 }
 
-// A single-address ipBlock may become a pod's address and the other way around, also after a restart, which cannot
-// tell them apart.
+// A single-address ipBlock may become a pod's address and the other way around, also after a restart.
 func TestPoliciesSingleBecomesPod(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	one, other := someTables(), someTables()
 	other.Identities[fixtures.Addr("192.0.2.1")] = client
-	other.Singles = map[netip.Addr]policy.Identity{fixtures.PodB.V4: office}
+	delete(other.Blocks, fixtures.Prefix("192.0.2.1/32"))
+	other.Blocks[netip.PrefixFrom(fixtures.PodB.V4, 32)] = office
 	delete(other.Identities, fixtures.PodB.V4)
 	for range 2 {
 		for _, tables := range []*policy.Tables{one, other, one} {
@@ -145,7 +145,7 @@ func TestPoliciesSameMaps(t *testing.T) {
 	d := openTable(t, config.Datapath{})
 	tables := someTables()
 	syncs(t, d.Policies, tables, 17)
-	tables.Singles[fixtures.Addr("192.0.2.2")] = office // never done otherwise
+	tables.Blocks[fixtures.Prefix("192.0.2.2/32")] = office // never done otherwise
 	syncs(t, d.Policies, tables, 0)
 	syncs(t, d.Policies, cloneTables(tables), 1)
 }
@@ -252,9 +252,9 @@ func TestPoliciesClose(t *testing.T) {
 // If entries do not fit, the pods that they concern are default-deny in that direction, and no others. They are
 // applied as soon as they fit.
 func TestPoliciesFull(t *testing.T) {
-	many := func(t *policy.Tables, n int) {
-		for i := range n {
-			t.Singles[netip.AddrFrom4([4]byte{198, 18, 0, byte(i)})] = office
+	many := func(t *policy.Tables, identity policy.Identity) {
+		for i := range 20 {
+			t.Identities[netip.AddrFrom4([4]byte{198, 18, 0, byte(i)})] = identity
 		}
 	}
 	for _, c := range []struct {
@@ -264,11 +264,10 @@ func TestPoliciesFull(t *testing.T) {
 		full   string
 		sets   []policy.Set
 	}{
-		{"identities", config.Sizes{Identities: 8}, func(t *policy.Tables) { many(t, 20) }, bpf.MapIdentities, []policy.Set{setWeb}},
+		{"identities", config.Sizes{Identities: 8}, func(t *policy.Tables) { many(t, client) }, bpf.MapIdentities, []policy.Set{setWeb}},
 		{"identities without rules", config.Sizes{Identities: 8}, func(t *policy.Tables) {
-			many(t, 20)
-			t.Identities = nil // they might not fit
-			delete(t.Policies, policy.Peer{Set: setWeb, Identity: office})
+			clear(t.Identities) // they might not fit
+			many(t, stranger)
 		}, bpf.MapIdentities, nil},
 		{"blocks", config.Sizes{Identities: 8}, func(t *policy.Tables) {
 			for i := range 20 {
@@ -339,7 +338,7 @@ func TestPoliciesMakeRoom(t *testing.T) {
 		all := someTables()
 		all.Identities = map[netip.Addr]policy.Identity{}
 		for i := range 60 {
-			all.Singles[netip.AddrFrom4([4]byte{198, second, 0, byte(i)})] = office
+			all.Identities[netip.AddrFrom4([4]byte{198, second, 0, byte(i)})] = client
 			all.Blocks[netip.PrefixFrom(netip.AddrFrom4([4]byte{198, second, byte(i), 0}), 25)] = office
 		}
 		return all

@@ -11,7 +11,7 @@ import (
 )
 
 func New(m *bpf.Maps, g *table.Generation) *Table {
-	p := &Table{conntrack: m.Conntrack, generation: g, isolated: map[netip.Addr]bool{}}
+	p := &Table{conntrack: m.Conntrack, generation: g, isolated: map[netip.Addr]bool{}, identities: identityTable{m: m.Identities}}
 	p.pods.name, p.pods.m = bpf.MapPolicyPods, m.PolicyPods
 	p.pods.key, p.pods.keyOf = bpf.AddressOf, bpf.Address.Addr
 	p.pods.value = func(s policy.Sets) bpf.PolicyPod {
@@ -20,11 +20,6 @@ func New(m *bpf.Maps, g *table.Generation) *Table {
 	p.pods.valueOf = func(v bpf.PolicyPod) policy.Sets {
 		return policy.Sets{Ingress: policy.Set(v.Ingress), Egress: policy.Set(v.Egress)}
 	}
-
-	p.identities.name, p.identities.m = bpf.MapIdentities, m.Identities
-	p.identities.key, p.identities.keyOf = bpf.AddressOf, bpf.Address.Addr
-	p.identities.value, p.identities.valueOf = number[policy.Identity], numbered[policy.Identity]
-	p.singles, p.peers.m, p.peers.unknown = p.identities, m.Identities, map[netip.Addr]bool{}
 
 	p.blocks.name, p.blocks.m = bpf.MapIdentityCidrs, m.IdentityCidrs
 	p.blocks.key, p.blocks.keyOf = blockKeyOf, prefixOf

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -43,7 +44,10 @@ func TestPeersComeAndGo(t *testing.T) {
 				}
 			}
 			want := someTables()
-			want.Identities, want.Singles, want.Peers = own, singles, changed(before, pods)
+			want.Identities, want.Peers = own, changed(before, pods)
+			for a, identity := range singles {
+				want.Blocks[netip.PrefixFrom(a, 32)] = identity
+			}
 			if step%10 == 9 {
 				want.Peers = nil
 			}
@@ -92,7 +96,7 @@ func TestPeersThatHaveNoRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if has := maps.Collect(d.Policies.peers.has.All()); !maps.Equal(has, got.Identities) {
+		if has := maps.Collect(d.Policies.identities.has.All()); !maps.Equal(has, got.Identities) {
 			t.Fatalf("step %d: %d pods are remembered, the map holds %d, or others", step, len(has), len(got.Identities))
 		}
 		for a, identity := range got.Identities {
@@ -106,47 +110,26 @@ func TestPeersThatHaveNoRoom(t *testing.T) {
 	}
 }
 
-// An address that a block excepts has the unknown identity in the map. A pod that gets the address reuses the entry,
-// and deleting the pod removes it.
-func TestNoAddressBecomesAPod(t *testing.T) {
-	d := openTable(t, config.Datapath{Sizes: config.Sizes{Identities: 2}})
-	a, b, c := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("10.1.0.3")
-	pod := policy.IdentityPod | 1
-	sync := func(want *policy.Tables, full bool) {
-		t.Helper()
-		if _, err := d.Policies.Sync(want); (err != nil) != full {
-			t.Fatalf("the map is full: %t, %v", full, err)
-		}
-	}
-	for range 2 {
-		sync(&policy.Tables{Singles: map[netip.Addr]policy.Identity{a: policy.IdentityUnknown}}, false)
-		var none *policy.Peers
-		sync(&policy.Tables{Peers: none.With(map[netip.Addr]policy.Identity{a: pod, b: pod, c: pod})}, true)
-		got, err := d.Policies.All()
-		if err != nil {
+// An earlier agent has written the addresses that blocks except, with the unknown identity. They are deleted, and a pod
+// that gets such an address keeps its entry.
+func TestUnknownIdentitiesAreDeleted(t *testing.T) {
+	d := openTable(t, config.Datapath{})
+	a, b := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2")
+	for _, address := range []netip.Addr{a, b} {
+		if err := d.Objects.Maps.Identities.Put(bpf.AddressOf(address), uint32(policy.IdentityUnknown)); err != nil {
 			t.Fatal(err)
 		}
-		if got.Identities[a] != pod {
-			t.Errorf("%s has identity %d, want %d", a, got.Identities[a], pod)
-		}
-		sync(&policy.Tables{}, false)
-		holdsTables(t, d.Policies, &policy.Tables{})
 	}
-	// Also an address that was never written, to this node or to the unknown identity.
-	sync(&policy.Tables{Singles: map[netip.Addr]policy.Identity{a: policy.IdentityUnknown, b: policy.IdentityUnknown}}, false)
-	sync(&policy.Tables{Peers: (*policy.Peers)(nil).With(map[netip.Addr]policy.Identity{a: pod}), Identities: map[netip.Addr]policy.Identity{b: policy.IdentityNode}}, false)
-	sync(&policy.Tables{Identities: map[netip.Addr]policy.Identity{a: policy.IdentityNode}}, false)
-	want := &policy.Tables{Singles: map[netip.Addr]policy.Identity{a: policy.IdentityUnknown}}
-	sync(want, false)
-	holdsTables(t, d.Policies, want)
-	// A Sync that has moved it and not written yet.
-	d.Policies.divide(&policy.Tables{Peers: (*policy.Peers)(nil).With(map[netip.Addr]policy.Identity{a: pod})})
-	if identity, known := d.Policies.known(a); identity != policy.IdentityUnknown || !known || !d.Policies.peers.unknown[a] {
-		t.Errorf("%s has identity %d, known %t", a, identity, known)
+	if !d.Policies.HasAny([]netip.Addr{b}) {
+		t.Error("an entry with the unknown identity is not known")
 	}
-	want = &policy.Tables{Identities: map[netip.Addr]policy.Identity{a: policy.IdentityNode}}
-	sync(want, false)
+	var none *policy.Peers
+	want := &policy.Tables{Peers: none.With(map[netip.Addr]policy.Identity{a: policy.IdentityPod | 1})}
+	syncs(t, d.Policies, want, 2)
 	holdsTables(t, d.Policies, want)
-	sync(&policy.Tables{}, false)
+	if d.Policies.HasAny([]netip.Addr{b}) {
+		t.Error("a deleted entry is known")
+	}
+	syncs(t, d.Policies, &policy.Tables{}, 1)
 	holdsTables(t, d.Policies, &policy.Tables{})
 }
