@@ -4,25 +4,21 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"time"
 )
 
 // api gets the version of the API server, as this pod's service account, and prints it.
 func api(ctx context.Context, _ []string) error {
-	const account = "/var/run/secrets/kubernetes.io/serviceaccount"
-	token, err := os.ReadFile(filepath.Join(account, "token"))
-	if err != nil {
-		return err
-	}
-	authority, err := os.ReadFile(filepath.Join(account, "ca.crt"))
-	if err != nil {
+	account := os.DirFS("/var/run/secrets/kubernetes.io/serviceaccount")
+	token, tokenErr := fs.ReadFile(account, "token")
+	authority, err := fs.ReadFile(account, "ca.crt")
+	if err := errors.Join(err, tokenErr); err != nil {
 		return err
 	}
 	roots := x509.NewCertPool()
@@ -36,16 +32,10 @@ func api(ctx context.Context, _ []string) error {
 		return err
 	}
 	request.Header.Set("Authorization", "Bearer "+string(token))
-	const patience = 10 * time.Second
-	client := http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
 	var version struct{ GitVersion string }
-	if err := json.NewDecoder(response.Body).Decode(&version); err != nil {
-		return fmt.Errorf("decode answer %s: %w", response.Status, err)
+	if err := get(client, request, &version); err != nil {
+		return err
 	}
 	fmt.Println(version.GitVersion)
 	return nil

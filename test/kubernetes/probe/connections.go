@@ -13,31 +13,22 @@ import (
 const connectionGap = 10 * time.Millisecond
 
 // connections opens a TCP connection, sends a request, and closes it, up to a hundred times each second.
-type connections struct {
-	progress
-	address string
-}
-
-func newConnections(address string) *connections {
-	return &connections{progress{state: loadReport{Name: "connections to " + address}}, address}
-}
-
-func (c *connections) run(ctx context.Context) {
-	first, err := dialFirst(ctx, "tcp", c.address)
+func (l *load) connections(ctx context.Context) error {
+	first, err := dialFirst(ctx, l.address)
 	if err != nil {
-		c.fail(err)
-		return
+		return err
 	}
 	first.Close()
 	for n := 0; ctx.Err() == nil; n++ {
 		begin := time.Now()
-		if err := connectOnce(c.address); err != nil {
-			c.fail(fmt.Errorf("connection %d: %w", n, err))
+		if err := connectOnce(l.address); err != nil {
+			l.fail(fmt.Errorf("connection %d: %w", n, err))
 		} else {
-			c.done(1, time.Since(begin))
+			l.done(1, time.Since(begin))
 		}
 		time.Sleep(connectionGap)
 	}
+	return nil
 }
 
 func connectOnce(address string) error {
@@ -49,13 +40,11 @@ func connectOnce(address string) error {
 	if err := handshake.SentOnce(conn.(*net.TCPConn)); err != nil {
 		return err
 	}
-	if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
-		return err
-	}
 	message := make([]byte, requestSize)
-	if _, err := conn.Write(message); err != nil {
+	patient := patientConn{conn, answerTime}
+	if _, err := patient.Write(message); err != nil {
 		return err
 	}
-	_, err = io.ReadFull(conn, message)
+	_, err = io.ReadFull(patient, message)
 	return err
 }

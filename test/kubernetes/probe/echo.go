@@ -19,18 +19,16 @@ import (
 
 // echo sends bytes to an echo server and expects the same ones back.
 func echo(ctx context.Context, args []string) error {
-	if len(args) < 2 {
-		return errors.New("echo: a protocol and an address are needed")
-	}
-	protocol, address := args[0], args[1]
 	flags := flag.NewFlagSet("echo", flag.ContinueOnError)
 	size := flags.Int64("bytes", 1000, "how much to send over TCP, and in each UDP packet")
 	count := flags.Int("count", 1, "how many UDP packets, or TCP connections")
 	patience := flags.Duration("patience", answerTime, "how long an answer may take, and a TCP connection stand still")
 	ports := flags.String("ports", "", "one TCP connection from each local port of this `range`: 40000-40099")
-	if err := flags.Parse(args[2:]); err != nil {
+	to, err := parse(flags, args)
+	if err != nil {
 		return err
 	}
+	protocol, address := to[0], to[1]
 	// Connecting has a deadline of its own: TCP retries would hide a port that is closed for a while.
 	dialer := net.Dialer{Timeout: min(2*connectTime, *patience)}
 	first := 0

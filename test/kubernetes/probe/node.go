@@ -15,9 +15,6 @@ const hostRoot = "/host"
 // runOnNode runs a command of the node: the pod has the host's network and PID namespaces, and its files below
 // hostRoot.
 func runOnNode(_ context.Context, args []string) error {
-	if len(args) == 0 {
-		return errors.New("node: a command is needed")
-	}
 	if err := errors.Join(syscall.Chroot(hostRoot), os.Chdir("/")); err != nil {
 		return fmt.Errorf("enter the node's file system at %s: %w", hostRoot, err)
 	}

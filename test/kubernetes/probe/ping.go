@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -23,16 +22,14 @@ const (
 
 // ping sends ICMP echo requests, each after the reply to the last.
 func ping(_ context.Context, args []string) error {
-	if len(args) < 1 {
-		return errors.New("ping: an address is needed")
-	}
 	flags := flag.NewFlagSet("ping", flag.ContinueOnError)
 	size := flags.Int("bytes", 56, "payload of a request")
 	count := flags.Int("count", 3, "how many requests")
-	if err := flags.Parse(args[1:]); err != nil {
+	target, err := parse(flags, args)
+	if err != nil {
 		return err
 	}
-	to, err := netip.ParseAddr(args[0])
+	to, err := netip.ParseAddr(target[0])
 	if err != nil {
 		return err
 	}

@@ -23,64 +23,54 @@ const (
 	requestSize = 64
 )
 
-// requests is a loop of requests over one connection, TCP or UDP. UDP is not retransmitted, so every lost packet is a
-// failed request.
-type requests struct {
-	progress
-	protocol, address string
-	open              openRequests
-}
-
 // openRequests has the time of each unreplied request, by its number.
 type openRequests struct {
 	mu    sync.Mutex
 	since map[uint64]time.Time
 }
 
-func newRequests(protocol, address string) *requests {
-	return &requests{
-		progress: progress{state: loadReport{Name: protocol + " requests to " + address}},
-		protocol: protocol, address: address,
-		open: openRequests{since: map[uint64]time.Time{}},
-	}
-}
-
-func (r *requests) run(ctx context.Context) {
-	conn, err := dialFirst(ctx, "tcp", r.address) // over UDP, a missing server goes unnoticed
-	if err == nil && r.protocol == "udp" {
+// requests is a loop of requests over one connection, TCP or UDP. UDP is not retransmitted, so every lost packet is a
+// failed request.
+func (l *load) requests(ctx context.Context, protocol string) error {
+	conn, err := dialFirst(ctx, l.address) // over UDP, a missing server goes unnoticed
+	if err == nil && protocol == "udp" {
 		conn.Close()
-		conn, err = net.Dial("udp", r.address)
+		conn, err = net.Dial("udp", l.address)
 	}
 	if err != nil {
-		r.fail(err)
-		return
+		return err
 	}
-	listening := make(chan struct{})
-	go func() { r.listen(conn); close(listening) }()
-	r.ask(ctx, conn)
-	for begin := time.Now(); r.open.count() > 0 && time.Since(begin) < answerTime; {
+	open := &openRequests{since: map[uint64]time.Time{}}
+	var listening sync.WaitGroup
+	listening.Go(func() { l.listen(conn, open) })
+	l.request(ctx, conn, open)
+	for open.pending() > 0 {
 		time.Sleep(requestGap)
 	}
 	conn.Close()
-	<-listening
-	for _, g := range r.open.gaps() {
-		r.fail(g)
+	listening.Wait()
+	for _, gap := range open.gaps() {
+		l.fail(gap)
 	}
+	return nil
 }
 
-func (r *requests) ask(ctx context.Context, conn net.Conn) {
+// request sends requests until the context ends, or over TCP until an error.
+func (l *load) request(ctx context.Context, conn net.Conn, open *openRequests) {
 	message := make([]byte, requestSize)
 	next := time.Now()
 	for number := uint64(0); ctx.Err() == nil; number++ {
-		for r.open.pending() >= window && ctx.Err() == nil {
+		for open.pending() >= window && ctx.Err() == nil {
 			time.Sleep(requestGap)
 			next = time.Now()
 		}
 		binary.BigEndian.PutUint64(message, number)
-		r.open.add(number)
+		open.mu.Lock()
+		open.since[number] = time.Now()
+		open.mu.Unlock()
 		if _, err := conn.Write(message); err != nil {
-			r.fail(fmt.Errorf("request %d: %w", number, err))
-			if r.protocol == "tcp" {
+			l.fail(fmt.Errorf("request %d: %w", number, err))
+			if isTCP(conn) {
 				return
 			}
 		}
@@ -89,50 +79,46 @@ func (r *requests) ask(ctx context.Context, conn net.Conn) {
 	}
 }
 
-func (r *requests) listen(conn net.Conn) {
+// listen takes the replies until the connection is closed, or over TCP until an error.
+func (l *load) listen(conn net.Conn, open *openRequests) {
 	message := make([]byte, requestSize)
 	for {
 		_, err := io.ReadFull(conn, message)
+		if err == nil {
+			l.fail(l.take(binary.BigEndian.Uint64(message), open))
+			continue
+		}
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil {
-			r.fail(err)
-			if r.protocol == "tcp" {
-				return
-			}
-			time.Sleep(requestGap) // an ICMP error: the next reply may come
-			continue
+		l.fail(err)
+		if isTCP(conn) {
+			return
 		}
-		r.take(binary.BigEndian.Uint64(message))
+		time.Sleep(requestGap) // an ICMP error: the next reply may come
 	}
 }
 
-func (r *requests) take(number uint64) {
-	asked, open := r.open.remove(number)
-	if !open {
-		r.fail(fmt.Errorf("answer to request %d, which is not open", number))
-		return
+func isTCP(conn net.Conn) bool {
+	_, is := conn.(*net.TCPConn)
+	return is
+}
+
+// take takes the reply to a request.
+func (l *load) take(number uint64, open *openRequests) error {
+	open.mu.Lock()
+	sent, is := open.since[number]
+	delete(open.since, number)
+	open.mu.Unlock()
+	if !is {
+		return fmt.Errorf("answer to request %d, which is not open", number)
 	}
-	took := time.Since(asked)
-	r.done(1, took)
+	took := time.Since(sent)
+	l.done(1, took)
 	if took > answerTime {
-		r.fail(fmt.Errorf("request %d was answered after %s", number, took))
+		return fmt.Errorf("request %d was answered after %s", number, took)
 	}
-}
-
-func (o *openRequests) add(number uint64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.since[number] = time.Now()
-}
-
-func (o *openRequests) remove(number uint64) (since time.Time, was bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	since, was = o.since[number]
-	delete(o.since, number)
-	return since, was
+	return nil
 }
 
 // pending counts the open requests that may still be answered in time.
@@ -147,16 +133,8 @@ func (o *openRequests) pending() (n int) {
 	return n
 }
 
-func (o *openRequests) count() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.since)
-}
-
 // gaps names the requests without a reply, consecutive ones together.
 func (o *openRequests) gaps() (gaps []error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	numbers := slices.Sorted(maps.Keys(o.since))
 	for len(numbers) > 0 {
 		n := 1

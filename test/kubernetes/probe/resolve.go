@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -13,13 +12,11 @@ import (
 
 // resolve queries a DNS server for the addresses of a name, of both families, and prints them, sorted, on one line.
 func resolve(ctx context.Context, args []string) error {
-	if len(args) < 1 {
-		return errors.New("resolve: a name is needed")
-	}
 	flags := flag.NewFlagSet("resolve", flag.ContinueOnError)
 	protocol := flags.String("protocol", "udp", "udp or tcp")
 	server := flags.String("server", "", "`address` of the server; that of /etc/resolv.conf unless given")
-	if err := flags.Parse(args[1:]); err != nil {
+	names, err := parse(flags, args)
+	if err != nil {
 		return err
 	}
 	const patience = 5 * time.Second
@@ -31,15 +28,11 @@ func resolve(ctx context.Context, args []string) error {
 		}
 		return (&net.Dialer{}).DialContext(ctx, *protocol, configured)
 	}}
-	addresses, err := resolver.LookupNetIP(ctx, "ip", args[0])
+	addresses, err := resolver.LookupHost(ctx, names[0])
 	if err != nil {
 		return err
 	}
-	var found []string
-	for _, a := range addresses {
-		found = append(found, a.Unmap().String())
-	}
-	slices.Sort(found)
-	fmt.Println(strings.Join(found, " "))
+	slices.Sort(addresses)
+	fmt.Println(strings.Join(addresses, " "))
 	return nil
 }

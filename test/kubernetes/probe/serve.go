@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"sync/atomic"
 )
 
 // answer describes the server and the client.
@@ -22,15 +21,14 @@ type answer struct {
 	Client string `json:"client"`
 }
 
-// localControl is where a pod's server takes commands of `probe ready`: an address that only the pod has.
-const localControl = "127.0.0.1:7001"
+// unready is the file that makes this pod unready.
+const unready = "/unready"
 
 // serve echoes on -echo, TCP and UDP, and replies on -http with its name.
 func serve(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	echoAddress := flags.String("echo", ":7000", "`address` of the echo servers")
-	httpAddress := flags.String("http", ":8080", "`address` of the server that tells who it is")
-	control := flags.Bool("control", true, "take commands on "+localControl)
+	httpAddress := flags.String("http", ":8080", "`address` of the server that replies with its name")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -42,15 +40,10 @@ func serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	var unready atomic.Bool
-	servers := []*http.Server{{Addr: *httpAddress, Handler: whoHandler(&unready)}}
-	if *control {
-		servers = append(servers, &http.Server{Addr: localControl, Handler: controlHandler(&unready)})
-	}
-	ended := make(chan error, len(servers))
-	for _, s := range servers {
-		go func() { ended <- s.ListenAndServe() }()
-	}
+	http.HandleFunc("/ready", replyReady)
+	http.HandleFunc("/", replyName)
+	ended := make(chan error, 1)
+	go func() { ended <- http.ListenAndServe(*httpAddress, nil) }()
 	go echoStreams(streams)
 	go echoPackets(packets)
 	select {
@@ -61,36 +54,25 @@ func serve(ctx context.Context, args []string) error {
 	}
 }
 
-// whoHandler replies with the pod's name on every path but /ready, which is for readiness probes.
-func whoHandler(unready *atomic.Bool) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/ready", func(w http.ResponseWriter, _ *http.Request) {
-		if unready.Load() {
-			http.Error(w, "told to be unready", http.StatusServiceUnavailable)
-		}
-	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		client, _, _ := net.SplitHostPort(r.RemoteAddr)
-		w.Header().Set("Connection", "close")
-		_ = json.NewEncoder(w).Encode(answer{Pod: os.Getenv("POD_NAME"), Node: os.Getenv("NODE_NAME"), Client: client})
-	})
-	return mux
+// replyReady replies to readiness probes.
+func replyReady(w http.ResponseWriter, _ *http.Request) {
+	if _, err := os.Stat(unready); err == nil {
+		http.Error(w, unready+" exists", http.StatusServiceUnavailable)
+	}
 }
 
-func controlHandler(unready *atomic.Bool) http.Handler {
-	return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { unready.Store(r.URL.Path == "/false") })
+func replyName(w http.ResponseWriter, r *http.Request) {
+	client, _, _ := net.SplitHostPort(r.RemoteAddr)
+	w.Header().Set("Connection", "close")
+	_ = json.NewEncoder(w).Encode(answer{Pod: os.Getenv("POD_NAME"), Node: os.Getenv("NODE_NAME"), Client: client})
 }
 
 // setReady sets this pod's reply to readiness probes.
 func setReady(_ context.Context, args []string) error {
-	if len(args) != 1 || args[0] != "true" && args[0] != "false" {
-		return errors.New("ready: true or false?")
+	if args[0] == "true" {
+		return os.Remove(unready)
 	}
-	resp, err := http.Get("http://" + localControl + "/" + args[0])
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
+	return os.WriteFile(unready, nil, 0o644)
 }
 
 func echoStreams(l net.Listener) {

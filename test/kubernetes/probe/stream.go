@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,28 +20,20 @@ const (
 
 // stream is one long-lived TCP connection. Its content depends on the offset, so that missing, duplicate or corrupt
 // bytes are detected.
-type stream struct {
-	progress
-	address string
-}
-
-func newStream(address string) *stream {
-	return &stream{progress{state: loadReport{Name: "stream to " + address + ", KB"}}, address}
-}
-
-func (s *stream) run(ctx context.Context) {
-	conn, err := dialFirst(ctx, "tcp", s.address)
+func (l *load) stream(ctx context.Context) error {
+	conn, err := dialFirst(ctx, l.address)
 	if err != nil {
-		s.fail(err)
-		return
+		return err
 	}
 	defer conn.Close()
+	patient := patientConn{conn, answerTime}
 	sent := make(chan int64, 1)
-	go func() { sent <- s.send(ctx, conn.(*net.TCPConn)) }()
-	received := s.receive(conn)
+	go func() { sent <- l.sendStream(ctx, patient) }()
+	received, err := l.receiveStream(patient)
 	if n := <-sent; n != received {
-		s.fail(fmt.Errorf("%d bytes sent, %d came back", n, received))
+		err = errors.Join(err, fmt.Errorf("%d bytes sent, %d came back", n, received))
 	}
+	return err
 }
 
 // fill writes the content of a stream at this offset.
@@ -50,45 +43,37 @@ func fill(buffer []byte, offset int64) {
 	}
 }
 
-func (s *stream) send(ctx context.Context, conn *net.TCPConn) (sent int64) {
+func (l *load) sendStream(ctx context.Context, conn patientConn) (sent int64) {
 	buffer := make([]byte, chunk)
 	for ctx.Err() == nil {
 		fill(buffer, sent)
-		_ = conn.SetWriteDeadline(time.Now().Add(answerTime))
 		n, err := conn.Write(buffer)
 		sent += int64(n)
 		if err != nil {
-			s.fail(fmt.Errorf("after %d bytes: %w", sent, err))
+			l.fail(fmt.Errorf("after %d bytes: %w", sent, err))
 			return sent
 		}
 		time.Sleep(chunkGap)
 	}
-	if err := conn.CloseWrite(); err != nil {
-		s.fail(err)
-	}
+	l.fail(conn.Conn.(*net.TCPConn).CloseWrite())
 	return sent
 }
 
-func (s *stream) receive(conn net.Conn) (received int64) {
+func (l *load) receiveStream(conn patientConn) (received int64, err error) {
 	got, want := make([]byte, chunk), make([]byte, chunk)
-	last := time.Now()
-	for {
-		_ = conn.SetReadDeadline(time.Now().Add(answerTime))
-		_, err := io.ReadFull(conn, got)
-		if err == io.EOF {
-			return received
-		}
-		if err != nil {
-			s.fail(fmt.Errorf("after %d bytes: %w", received, err))
-			return received
+	for last := time.Now(); ; {
+		if _, err := io.ReadFull(conn, got); err == io.EOF {
+			return received, nil
+		} else if err != nil {
+			return received, fmt.Errorf("after %d bytes: %w", received, err)
 		}
 		fill(want, received)
 		if !bytes.Equal(got, want) {
-			s.fail(fmt.Errorf("content is wrong after byte %d", received))
+			l.fail(fmt.Errorf("content is wrong after byte %d", received))
 		}
 		received += chunk
 		now := time.Now()
-		s.done(chunk>>10, now.Sub(last))
+		l.done(chunk>>10, now.Sub(last))
 		last = now
 	}
 }

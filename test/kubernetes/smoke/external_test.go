@@ -15,7 +15,7 @@ func externalSeesNodes(t *testing.T) {
 	c := useFixtures(t)
 	const who, echo = 28080, 27000
 	ctx, cancel := context.WithCancel(context.Background())
-	server := cluster.Command(ctx, externalProbe, "serve", "-control=false",
+	server := cluster.Command(ctx, externalProbe, "serve",
 		fmt.Sprintf("-http=:%d", who), fmt.Sprintf("-echo=:%d", echo))
 	if err := server.Start(); err != nil {
 		t.Fatal(err)

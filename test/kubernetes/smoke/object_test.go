@@ -55,7 +55,7 @@ func podObject(name, node string, args ...string) *corev1.Pod {
 // hostPodObject is a host-network pod with the probe's servers on ports of their own. They listen on the node's
 // address only: a UDP server on the wildcard address would reply from the address closest to the client.
 func hostPodObject(name, node string) *corev1.Pod {
-	pod := podObject(name, node, "serve", "-control=false",
+	pod := podObject(name, node, "serve",
 		fmt.Sprintf("-echo=[$(NODE_ADDRESS)]:%d", hostEchoPort), fmt.Sprintf("-http=[$(NODE_ADDRESS)]:%d", hostHTTPPort))
 	pod.Spec.HostNetwork = true
 	pod.Spec.Containers[0].ReadinessProbe.HTTPGet.Port = intstr.FromInt32(hostHTTPPort)
