@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,11 +15,12 @@ import (
 type churn struct {
 	a *agent
 
+	starts atomic.Int64
+	all    sync.WaitGroup
+
 	mu      sync.Mutex
-	starts  int
 	adds    []time.Duration
 	failure error
-	all     sync.WaitGroup
 }
 
 // lives is the lifetime of a pod of the churn.
@@ -52,12 +54,6 @@ func (c *churn) run(ctx context.Context) error {
 	}
 }
 
-func (c *churn) started() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.starts++
-}
-
 func podPath(namespace int) string { return "/api/v1/namespaces/" + namespaceName(namespace) + "/pods" }
 
 // remote is the lifecycle of a pod of another node, as written by its controllers and kubelet. It is an endpoint of a
@@ -76,7 +72,7 @@ func (c *churn) remote(ctx context.Context, i int) error {
 			return err
 		}
 	}
-	c.started()
+	c.starts.Add(1)
 	service := i % o.services
 	slice := "/apis/discovery.k8s.io/v1/namespaces/" + namespaceName(service%o.namespaces) + "/endpointslices/" + sliceName(service)
 	endpoints := o.endpoints(service)
@@ -120,7 +116,7 @@ func (c *churn) local(ctx context.Context, i int) error {
 			return err
 		}
 	}
-	c.started()
+	c.starts.Add(1)
 	time.Sleep(lives)
 	if err := c.a.del(ctx, at); err != nil {
 		return err

@@ -1,19 +1,18 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/cilium/ebpf" //nolint:depguard // observes the agent's maps from outside
+	"github.com/cilium/ebpf"         //nolint:depguard // observes the agent's maps from outside
+	"github.com/vishvananda/netlink" //nolint:depguard // observes the kernel's routes from outside
 )
 
 // pause between changes of one kind.
@@ -36,31 +35,16 @@ func (a *agent) table(name string) (*ebpf.Map, error) {
 	return nil, fmt.Errorf("no map %s among %v", name, paths)
 }
 
-// watchEntry returns a function that waits until the entry of a map changes.
-func watchEntry(m *ebpf.Map, key []byte) (wait func(since time.Time) (time.Duration, error), err error) {
-	before, err := entry(m, key)
-	if err != nil {
-		return nil, err
-	}
-	return func(since time.Time) (time.Duration, error) {
-		for {
-			now, err := entry(m, key)
-			took := time.Since(since)
-			if err != nil || now != before {
-				return took, err
-			}
-			if took > patience {
-				return took, fmt.Errorf("%s: nothing has changed for %x after %s", m, key, patience)
-			}
-			time.Sleep(time.Millisecond)
+// entries returns the state for timeEach: the value of a map's entry as text, empty if there is none.
+func (a *agent) entries(table string, key func(n int) []byte) func(n int) (string, error) {
+	m, err := a.table(table)
+	return func(n int) (string, error) {
+		if err != nil {
+			return "", err
 		}
-	}, nil
-}
-
-// entry returns a value as text; empty if there is none.
-func entry(m *ebpf.Map, key []byte) (string, error) {
-	value, err := m.LookupBytes(key)
-	return string(value), err
+		value, err := m.LookupBytes(key(n))
+		return string(value), err
+	}
 }
 
 // addressKey is an address as a map key.
@@ -69,25 +53,27 @@ func addressKey(address string) []byte {
 	return b[:]
 }
 
-// timeEach makes changes one by one and times each until the entry of a map changes.
-func (a *agent) timeEach(table string, key func(n int) []byte, change func(n int) error) (all []time.Duration, err error) {
-	m, err := a.table(table)
-	if err != nil {
-		return nil, err
-	}
+// timeEach makes changes one by one and times each until the state is another.
+func (a *agent) timeEach(state func(n int) (string, error), change func(n int) error) (all []time.Duration, err error) {
 	for n := range a.o.changes {
-		wait, err := watchEntry(m, key(n))
+		before, err := state(n)
 		if err != nil {
 			return nil, err
 		}
 		if err := change(n); err != nil {
 			return nil, err
 		}
-		took, err := wait(time.Now())
-		if err != nil {
-			return nil, err
+		begin := time.Now()
+		for now := before; now == before; {
+			if now, err = state(n); err != nil {
+				return nil, err
+			}
+			if time.Since(begin) > patience {
+				return nil, fmt.Errorf("change %d is not seen after %s: the state is %x", n, patience, now)
+			}
+			time.Sleep(time.Millisecond)
 		}
-		all = append(all, took)
+		all = append(all, time.Since(begin))
 		time.Sleep(pause)
 	}
 	return all, nil
@@ -110,7 +96,7 @@ func (a *agent) timeLabels(ctx context.Context) ([]time.Duration, error) {
 		node, nth, _, _ := a.o.place(pod(n))
 		return addressKey(podAddress(node, firstAddress+nth))
 	}
-	return a.timeEach("identities", key, func(n int) error {
+	return a.timeEach(a.entries("identities", key), func(n int) error {
 		_, _, namespace, app := a.o.place(pod(n))
 		var label any = "yes"
 		if n%2 == 1 {
@@ -127,7 +113,8 @@ func (a *agent) timePolicies(ctx context.Context, local *sandbox) ([]time.Durati
 		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": object{"name": "timed"},
 		"spec": object{"podSelector": object{}, "ingress": []any{object{"from": []any{object{"podSelector": object{}}}}}},
 	}
-	return a.timeEach("policy_pods", func(int) []byte { return addressKey(local.address.String()) }, a.comeAndGo(ctx, path, "timed", made))
+	state := a.entries("policy_pods", func(int) []byte { return addressKey(local.address.String()) })
+	return a.timeEach(state, a.comeAndGo(ctx, path, "timed", made))
 }
 
 // timeServices creates and deletes a Service.
@@ -139,77 +126,17 @@ func (a *agent) timeServices(ctx context.Context) ([]time.Duration, error) {
 	made := service(i, 0, 0)
 	delete(made["metadata"].(object), "uid")
 	path := "/api/v1/namespaces/" + namespaceName(0) + "/services"
-	return a.timeEach("services", func(int) []byte { return key }, a.comeAndGo(ctx, path, serviceName(i), made))
+	return a.timeEach(a.entries("services", func(int) []byte { return key }), a.comeAndGo(ctx, path, serviceName(i), made))
 }
 
-// timeNodes creates nodes one by one and times each until the kernel has its route, which the agent writes last.
-func (a *agent) timeNodes(ctx context.Context) (all []time.Duration, err error) {
-	routes, err := followRoutes(ctx)
-	if err != nil {
-		return nil, err
+// timeNodes creates and deletes a node, until the kernel has or loses the route to its pods, which the agent writes after the
+// datapath's table.
+func (a *agent) timeNodes(ctx context.Context) ([]time.Duration, error) {
+	n := a.o.nodes
+	pod := net.ParseIP(podAddress(n, firstAddress))
+	route := func(int) (string, error) {
+		routes, err := netlink.RouteGet(pod)
+		return fmt.Sprint(routes, err), nil // an error is the state without a route
 	}
-	for i := range a.o.changes {
-		n := a.o.nodes + i
-		if err := a.server.send(ctx, http.MethodPost, "/api/v1/nodes", node(n, spareAddress)); err != nil {
-			return nil, err
-		}
-		begin := time.Now()
-		at, err := waitRoute(routes, podRange(n))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, max(0, at.Sub(begin)))
-		if err := a.server.send(ctx, http.MethodDelete, "/api/v1/nodes/"+nodeName(n), nil); err != nil {
-			return nil, err
-		}
-		if _, err := waitRoute(routes, podRange(n)); err != nil { // wait until the address is free
-			return nil, err
-		}
-		time.Sleep(pause)
-	}
-	return all, nil
-}
-
-// followRoutes reports each route that the kernel gets or loses, with the time. The agent writes the datapath's table first.
-func followRoutes(ctx context.Context) (<-chan routeEvent, error) {
-	cmd := exec.CommandContext(ctx, "ip", "-4", "monitor", "route")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	events := make(chan routeEvent, 10000)
-	go func() {
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			for _, field := range strings.Fields(lines.Text()) {
-				if strings.Contains(field, "/") {
-					events <- routeEvent{field, time.Now()}
-					break
-				}
-			}
-		}
-	}()
-	time.Sleep(200 * time.Millisecond) // it is listening by then
-	return events, nil
-}
-
-type routeEvent struct {
-	to string
-	at time.Time
-}
-
-func waitRoute(routes <-chan routeEvent, to string) (time.Time, error) {
-	late := time.After(patience)
-	for {
-		select {
-		case r := <-routes:
-			if r.to == to {
-				return r.at, nil
-			}
-		case <-late:
-			return time.Time{}, errors.New("nothing has become of the route to " + to + " after " + patience.String())
-		}
-	}
+	return a.timeEach(route, a.comeAndGo(ctx, "/api/v1/nodes", nodeName(n), node(n, spareAddress)))
 }

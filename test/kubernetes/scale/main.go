@@ -144,7 +144,7 @@ func measure(ctx context.Context, o *options) error {
 			return err
 		}
 	}
-	if missed := f.missed(); o.strict && len(missed) > 0 {
+	if missed := missed(text); o.strict && len(missed) > 0 {
 		return fmt.Errorf("missed: %s", missed)
 	}
 	return nil

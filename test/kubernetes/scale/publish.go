@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -39,32 +37,13 @@ func describe(ctx context.Context) string {
 		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(string(commit)), runtime.NumCPU(), e.CPU, e.Kernel, strings.Join(strings.Fields(e.LoadBefore + " ? ? ?")[:3], ", "))
 }
 
-// maps is the kernel memory of the agent's BPF maps in MiB, each counted once.
-func (a *agent) maps() (float64, error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", a.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	bytes := map[string]int{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // closed meanwhile
-		}
-		fields := map[string]string{}
-		for line := range strings.Lines(string(text)) {
-			name, value, _ := strings.Cut(line, ":")
-			fields[name] = strings.TrimSpace(value)
-		}
-		if id := fields["map_id"]; id != "" {
-			if bytes[id], err = strconv.Atoi(fields["memlock"]); err != nil {
-				return 0, fmt.Errorf("read memory of map %s: %w", id, err)
-			}
+// maps is the kernel memory of the agent's BPF maps in MiB.
+func (a *agent) maps() (total float64, err error) {
+	all, err := a.metrics()
+	for name, value := range all {
+		if strings.HasPrefix(name, "beeline_map_bytes{") {
+			total += value / mib
 		}
 	}
-	total := 0
-	for _, of := range bytes {
-		total += of
-	}
-	return float64(total) / mib, nil
+	return total, err
 }

@@ -3,12 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"crypto/rsa"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,6 +15,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/kubebuild"
+	"github.com/beeline-cni/beeline/test/kubernetes/pki"
 )
 
 // server is etcd and an API server, with one user that has all permissions.
@@ -47,7 +44,7 @@ func startServer(ctx context.Context, o *options) (*server, error) {
 		return nil, err
 	}
 	at := func(name string) string { return filepath.Join(o.dir, name) }
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	key, err := pki.SigningKey()
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +54,7 @@ func startServer(ctx context.Context, o *options) (*server, error) {
 	}
 	files := map[string]string{
 		"tokens":     token + ",admin,1,system:masters\n",
-		"key":        string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
+		"key":        string(key),
 		"kubeconfig": fmt.Sprintf(kubeconfig, between.url(), token),
 	}
 	for name, text := range files {
