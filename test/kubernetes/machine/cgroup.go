@@ -1,225 +1,93 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
+
 	"github.com/beeline-cni/beeline/lab/cgroup"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// hierarchy is a mounted cgroup hierarchy. cgroup v1 has many, cgroup v2 has one.
-type hierarchy struct {
-	// mount is its mount point, on this machine and inside the nodes.
-	mount string
-	// options are the mount options of cgroup v1: controllers or name. Empty for v2.
-	options string
+// hierarchies are the mounted cgroup hierarchies. Nodes have them at the same mount points.
+type hierarchies struct {
+	// v2 is the mount point of cgroup v2.
+	v2 string
+	// v1 are the mount points of cgroup v1 with their mount options: controllers or name.
+	v1 map[string]string
 }
 
-func (h hierarchy) v2() bool { return h.options == "" }
-
-// top is the cgroup of the cluster, of the cgroup of a machine.
-func (h hierarchy) top() string              { return filepath.Join(h.mount, plan.CgroupName) }
-func (h hierarchy) of(machine string) string { return filepath.Join(h.top(), machine) }
-
-func hierarchies() ([]hierarchy, error) {
-	data, err := os.ReadFile("/proc/self/mountinfo")
+func readHierarchies() (hierarchies, error) {
+	mounts, err := procfs.GetMounts()
 	if err != nil {
-		return nil, err
+		return hierarchies{}, err
 	}
-	found := parseHierarchies(string(data))
-	if !slices.ContainsFunc(found, hierarchy.v2) {
-		return nil, errors.New("no cgroup2 is mounted: the cluster keeps the processes of each machine in a cgroup v2 of its own")
+	h := findHierarchies(mounts)
+	if h.v2 == "" {
+		err = errors.New("no cgroup2 is mounted: the cluster keeps the processes of each machine in a cgroup v2 of its own")
 	}
-	return found, nil
+	return h, err
 }
 
-// parseHierarchies reads the format of /proc/self/mountinfo, see proc_pid_mountinfo(5). A hierarchy that is
-// mounted twice counts once.
-func parseHierarchies(mountinfo string) []hierarchy {
-	var found []hierarchy
-	seen := map[string]bool{}
-	for line := range strings.Lines(mountinfo) {
-		before, after, _ := strings.Cut(line, " - ")
-		left, right := strings.Fields(before), strings.Fields(after)
-		if len(left) < 5 || len(right) < 3 || right[0] != "cgroup" && right[0] != "cgroup2" {
-			continue
-		}
-		h := hierarchy{mount: left[4]}
-		if right[0] == "cgroup" {
+// findHierarchies counts a hierarchy that is mounted twice once.
+func findHierarchies(mounts []*procfs.MountInfo) hierarchies {
+	h := hierarchies{v1: map[string]string{}}
+	for _, m := range mounts {
+		switch m.FSType {
+		case "cgroup2":
+			h.v2 = cmp.Or(h.v2, m.MountPoint)
+		case "cgroup":
 			var options []string
-			for option := range strings.SplitSeq(right[2], ",") {
-				if option != "rw" && option != "ro" && !strings.HasPrefix(option, "release_agent=") {
-					options = append(options, option)
+			for name, value := range m.SuperOptions {
+				switch name {
+				case "rw", "ro", "release_agent":
+				case "name":
+					options = append(options, "name="+value)
+				default:
+					options = append(options, name)
 				}
 			}
-			h.options = strings.Join(options, ",")
-		}
-		if !seen[h.options] {
-			seen[h.options] = true
-			found = append(found, h)
-		}
-	}
-	return found
-}
-
-// makeCgroups makes the machine's cgroup in each hierarchy and opens the one of cgroup v2.
-func makeCgroups(name string) (v2 *os.File, err error) {
-	all, err := hierarchies()
-	if err != nil {
-		return nil, err
-	}
-	for _, h := range all {
-		for _, dir := range []string{h.top(), h.of(name)} {
-			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-				return nil, fmt.Errorf("make cgroup: %w", err)
-			}
-			if err := inheritResources(dir, len(all) == 1); err != nil {
-				return nil, err
-			}
-		}
-		if h.v2() {
-			if v2, err = os.Open(h.of(name)); err != nil {
-				return nil, err
+			slices.Sort(options)
+			all := strings.Join(options, ",")
+			if !slices.Contains(slices.Collect(maps.Values(h.v1)), all) {
+				h.v1[m.MountPoint] = all
 			}
 		}
 	}
-	return v2, nil
+	return h
 }
 
-// inheritResources sets what a new cgroup does not inherit: in v1 the CPUs and memory nodes of its parent, in v2 the
-// controllers, unless the kubelet uses v1.
-func inheritResources(dir string, onlyV2 bool) error {
-	above := filepath.Dir(dir)
-	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-		if _, err := os.Stat(filepath.Join(above, "cgroup.controllers")); err == nil {
-			break
-		}
-		value, err := os.ReadFile(filepath.Join(above, file))
-		if errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, file), value, 0); err != nil {
-			return fmt.Errorf("set %s: %w", file, err)
-		}
+// group is the directory of the machine's cgroup v2; without a name, of the cluster's.
+func (h hierarchies) group(name string) string { return filepath.Join(h.v2, plan.CgroupName, name) }
+
+// services is the leaf of the machine's cgroup v2 with its own processes, if v2 has controllers.
+func (h hierarchies) services(name string) string {
+	leaf := filepath.Join(h.group(name), "services")
+	if _, err := os.Stat(leaf); err != nil {
+		return h.group(name)
 	}
-	if !onlyV2 {
-		return nil
-	}
-	controllers, err := os.ReadFile(filepath.Join(above, "cgroup.controllers"))
-	if err != nil {
-		return err
-	}
-	for _, c := range strings.Fields(string(controllers)) {
-		if err := os.WriteFile(filepath.Join(above, "cgroup.subtree_control"), []byte("+"+c), 0); err != nil {
-			return fmt.Errorf("enable cgroup controller %s: %w", c, err)
-		}
-	}
-	return nil
+	return leaf
 }
 
-// joinCgroups moves this process into the machine's v1 cgroups. It started in the machine's v2 cgroup, so that a kill of
-// that cgroup always ends all processes of the cluster.
-func joinCgroups(name string, all []hierarchy) error {
-	for _, h := range all {
-		if h.v2() {
-			continue
-		}
-		if err := os.WriteFile(filepath.Join(h.of(name), "cgroup.procs"), []byte("0"), 0); err != nil {
-			return fmt.Errorf("join cgroup: %w", err)
-		}
-	}
-	return nil
-}
-
-// removeCgroups kills all processes below one directory per hierarchy, and removes the directories. It is no error if
+// remove kills all processes of a machine, or without a name of the cluster, and removes the cgroups. It is no error if
 // there are none.
-func removeCgroups(ctx context.Context, dir func(hierarchy) string) error {
-	all, err := hierarchies()
-	if err != nil {
+func (h hierarchies) remove(ctx context.Context, name string) error {
+	if err := cgroup.Kill(h.group(name)); err != nil {
 		return err
-	}
-	for _, h := range all {
-		if !h.v2() {
-			continue
-		}
-		if err := cgroup.Kill(dir(h)); err != nil {
-			return err
-		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	for _, h := range all {
-		if err := cgroup.Remove(ctx, dir(h)); err != nil {
+	for _, mount := range append(slices.Collect(maps.Keys(h.v1)), h.v2) {
+		if err := cgroup.Remove(ctx, filepath.Join(mount, plan.CgroupName, name)); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// processes returns the process ids, on the host, of the machine's processes that are in no container.
-func processes(name string) ([]int, error) {
-	all, err := hierarchies()
-	if err != nil {
-		return nil, err
-	}
-	var pids []int
-	for _, h := range all {
-		if !h.v2() {
-			continue
-		}
-		for _, dir := range []string{h.of(name), filepath.Join(h.of(name), servicesCgroup)} {
-			some, err := cgroup.Processes(dir)
-			if err != nil {
-				return nil, err
-			}
-			pids = append(pids, some...)
-		}
-	}
-	return pids, nil
-}
-
-// servicesCgroup is the leaf of the machine's v2 cgroup with its own processes: a v2 cgroup cannot have both processes
-// and children with controllers.
-const servicesCgroup = "services"
-
-// commandCgroup returns the v2 cgroup for commands on the machine.
-func commandCgroup(name string) (string, error) {
-	all, err := hierarchies()
-	if err != nil {
-		return "", err
-	}
-	at := slices.IndexFunc(all, hierarchy.v2) // hierarchies fails without v2
-	leaf := filepath.Join(all[at].of(name), servicesCgroup)
-	if _, err := os.Stat(leaf); err == nil {
-		return leaf, nil
-	}
-	return all[at].of(name), nil
-}
-
-// leaveRoot moves this process to servicesCgroup if v2 has controllers.
-func leaveRoot(name string, all []hierarchy) error {
-	for _, h := range all {
-		controllers, err := os.ReadFile(filepath.Join(h.of(name), "cgroup.controllers"))
-		if !h.v2() || err != nil || len(strings.TrimSpace(string(controllers))) == 0 {
-			continue
-		}
-		leaf := filepath.Join(h.of(name), servicesCgroup)
-		if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte("0"), 0); err != nil {
-			return fmt.Errorf("join cgroup: %w", err)
 		}
 	}
 	return nil

@@ -4,29 +4,30 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/procfs"
 )
 
-func TestParseHierarchies(t *testing.T) {
-	const hybrid = `31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
-32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
-40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime shared:5 - cgroup cgroup rw,release_agent=/x,name=systemd
-41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
-42 31 0:29 / /mnt/again rw,relatime - cgroup cgroup rw,cpu,cpuacct
-`
-	want := []hierarchy{
-		{mount: "/sys/fs/cgroup/cpu", options: "cpu,cpuacct"},
-		{mount: "/sys/fs/cgroup/systemd", options: "name=systemd"},
-		{mount: "/sys/fs/cgroup/unified"},
+func TestFindHierarchies(t *testing.T) {
+	mount := func(point, kind string, options map[string]string) *procfs.MountInfo {
+		return &procfs.MountInfo{MountPoint: point, FSType: kind, SuperOptions: options}
 	}
-	got := parseHierarchies(hybrid)
-	if d := cmp.Diff(want, got, cmp.AllowUnexported(hierarchy{})); d != "" {
+	v2 := mount("/sys/fs/cgroup/unified", "cgroup2", map[string]string{"rw": "", "nsdelegate": ""})
+	hybrid := []*procfs.MountInfo{
+		mount("/sys/fs/cgroup", "tmpfs", map[string]string{"rw": "", "mode": "755"}),
+		mount("/sys/fs/cgroup/cpu", "cgroup", map[string]string{"rw": "", "cpuacct": "", "cpu": ""}),
+		mount("/sys/fs/cgroup/systemd", "cgroup", map[string]string{"rw": "", "release_agent": "/x", "name": "systemd"}),
+		v2,
+		mount("/mnt/again", "cgroup", map[string]string{"rw": "", "cpu": "", "cpuacct": ""}),
+	}
+	want := hierarchies{
+		v2: "/sys/fs/cgroup/unified",
+		v1: map[string]string{"/sys/fs/cgroup/cpu": "cpu,cpuacct", "/sys/fs/cgroup/systemd": "name=systemd"},
+	}
+	if d := cmp.Diff(want, findHierarchies(hybrid), cmp.AllowUnexported(hierarchies{})); d != "" {
 		t.Error(d)
 	}
-	if got[0].v2() || !got[2].v2() {
-		t.Error("the version is mistaken")
-	}
-	const unified = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
-	if d := cmp.Diff([]hierarchy{{mount: "/sys/fs/cgroup"}}, parseHierarchies(unified), cmp.AllowUnexported(hierarchy{})); d != "" {
+	want.v1 = map[string]string{}
+	if d := cmp.Diff(want, findHierarchies([]*procfs.MountInfo{v2}), cmp.AllowUnexported(hierarchies{})); d != "" {
 		t.Error(d)
 	}
 }

@@ -1,5 +1,5 @@
-// Package machine runs a machine of the cluster: namespaces and cgroups whose process 1 starts the machine's services,
-// restarts them and reaps orphans. Powering it off kills everything in its cgroup.
+// Package machine runs a machine of the cluster: namespaces and cgroups whose process 1, boot.sh, starts the program boot,
+// which keeps the machine's services running. Powering it off kills everything in its cgroup.
 package machine
 
 import (
@@ -16,8 +16,6 @@ type Spec struct {
 	Name string `json:"name"`
 	// Binaries are directories whose programs appear in the machine's plan.BinDir.
 	Binaries []string `json:"binaries"`
-	// Hosts is the content of /etc/hosts.
-	Hosts string `json:"hosts"`
 	// Services start at the same time, except for Service.After.
 	Services []Service `json:"services"`
 }

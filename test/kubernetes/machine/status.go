@@ -51,10 +51,7 @@ func States(name string) ([]State, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := pidOne(name); err != nil {
-		return nil, err
-	}
-	pids, err := processes(name)
+	_, pids, _, err := processes(name)
 	if err != nil {
 		return nil, err
 	}

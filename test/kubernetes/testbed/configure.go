@@ -28,7 +28,7 @@ func (b *Testbed) configure(p Parts) error {
 		}
 	}
 	for _, m := range b.Cluster.Machines() {
-		spec := machine.Spec{Name: m.Name, Binaries: b.binaries, Hosts: hosts}
+		spec := machine.Spec{Name: m.Name, Binaries: b.binaries}
 		var files config.Files
 		if m.IsNode() {
 			spec.Services = config.NodeServices(b.Cluster, m)
@@ -40,6 +40,7 @@ func (b *Testbed) configure(p Parts) error {
 		if err != nil {
 			return err
 		}
+		files["hosts"] = []byte(hosts)
 		if err := spec.Write(); err != nil {
 			return err
 		}

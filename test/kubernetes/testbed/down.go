@@ -34,7 +34,7 @@ func DownNoted(ctx context.Context, note string) error {
 // takeDown does the work of Down with the cluster locked. Each step can be repeated. It removes the record, which has
 // the machine's original settings, last, and leaves the locked directory.
 func takeDown(ctx context.Context) error {
-	if err := machine.StopAll(ctx); err != nil {
+	if err := machine.Stop(ctx, ""); err != nil {
 		return err
 	}
 	names, err := ourNamespaces(ctx)

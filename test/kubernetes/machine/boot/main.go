@@ -1,4 +1,4 @@
-// Command boot is process 1 of a machine, see package machine.
+// Command boot keeps the services of the machine in its argument running, see package machine.
 package main
 
 import (
@@ -9,8 +9,8 @@ import (
 )
 
 func main() {
-	if err := machine.Boot(os.Args[1:]); err != nil {
+	if err := machine.Supervise(os.Args[1]); err != nil {
 		fmt.Fprintf(os.Stderr, "boot: %v\n", err)
 	}
-	os.Exit(1) // neither stage ends by itself
+	os.Exit(1) // it does not end by itself
 }
