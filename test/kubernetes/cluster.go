@@ -94,7 +94,7 @@ func newDownCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			begin := time.Now()
-			if err := testbed.DownNoted(cmd.Context(), note); err != nil {
+			if err := testbed.Down(cmd.Context(), note); err != nil {
 				return err
 			}
 			say("no cluster is up (took %.1f s)", time.Since(begin).Seconds())

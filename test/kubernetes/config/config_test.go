@@ -21,27 +21,12 @@ import (
 
 var dual = plan.New(plan.Options{Family: plan.FamilyDual, Proxy: plan.ProxyNFTables}.Defaults())
 
-func identities(t *testing.T) *Identities {
-	t.Helper()
-	i, err := NewIdentities(dual)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return i
-}
-
 // TestServicesFindTheirFiles checks that each file in the machine's directory that an argument or another file names is
 // written.
 func TestServicesFindTheirFiles(t *testing.T) {
-	i := identities(t)
-	control, err := i.ControlPlaneFiles()
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := i.NodeFiles(dual.Nodes[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	i := NewIdentities(dual)
+	control := i.ControlPlaneFiles()
+	node := i.NodeFiles(dual.Nodes[0])
 	for _, m := range []struct {
 		name     string
 		files    Files
@@ -78,14 +63,8 @@ func TestNoKubeProxyWhereNoneIsWanted(t *testing.T) {
 			t.Error("kube-proxy is started")
 		}
 	}
-	i, err := NewIdentities(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := i.NodeFiles(c.Nodes[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	i := NewIdentities(c)
+	files := i.NodeFiles(c.Nodes[0])
 	for name := range files {
 		if strings.HasPrefix(name, "kube-proxy") {
 			t.Errorf("the node has %s", name)
@@ -94,10 +73,7 @@ func TestNoKubeProxyWhereNoneIsWanted(t *testing.T) {
 }
 
 func TestNodeFilesSayWhatWasChosen(t *testing.T) {
-	files, err := identities(t).NodeFiles(dual.Nodes[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := NewIdentities(dual).NodeFiles(dual.Nodes[1])
 	var proxy struct{ Mode, ClusterCIDR, HostnameOverride string }
 	if err := yaml.Unmarshal(files["kube-proxy.yaml"], &proxy); err != nil {
 		t.Fatal(err)
@@ -130,14 +106,8 @@ func TestNodeFilesSayWhatWasChosen(t *testing.T) {
 // TestNothingOfIPv4 checks an IPv6-only cluster: no component gets an IPv4 address.
 func TestNothingOfIPv4(t *testing.T) {
 	six := plan.New(plan.Options{Family: plan.FamilyIPv6, Proxy: plan.ProxyNFTables}.Defaults())
-	i, err := NewIdentities(six)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := i.NodeFiles(six.Nodes[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	i := NewIdentities(six)
+	files := i.NodeFiles(six.Nodes[0])
 	all := string(files["kubelet.yaml"]) + string(files["kube-proxy.yaml"]) + string(files["kubelet.kubeconfig"]) + string(CoreDNS(six))
 	for _, s := range append(ControlPlaneServices(six), NodeServices(six, six.Nodes[0])...) {
 		all += "\n" + strings.Join(s.Args, "\n")
@@ -159,10 +129,7 @@ func TestNothingOfIPv4(t *testing.T) {
 
 // TestKubeconfig checks the identities of the clients.
 func TestKubeconfig(t *testing.T) {
-	files, err := identities(t).NodeFiles(dual.Nodes[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := NewIdentities(dual).NodeFiles(dual.Nodes[0])
 	var k struct {
 		Clusters []struct{ Cluster struct{ Server string } }
 		Users    []struct {
@@ -246,14 +213,8 @@ func TestFilesAreForRootOnly(t *testing.T) {
 // With Beeline, nodes have a taint until the agent is ready. With other networks, nothing would remove it.
 func TestNodesWaitForTheirAgent(t *testing.T) {
 	for _, network := range plan.Networks {
-		i, err := NewIdentities(plan.New(plan.Options{Network: network}.Defaults()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files, err := i.NodeFiles(i.cluster.Nodes[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		i := NewIdentities(plan.New(plan.Options{Network: network}.Defaults()))
+		files := i.NodeFiles(i.cluster.Nodes[0])
 		var kubelet struct{ RegisterWithTaints []corev1.Taint }
 		if err := yaml.Unmarshal(files["kubelet.yaml"], &kubelet); err != nil {
 			t.Fatal(err)

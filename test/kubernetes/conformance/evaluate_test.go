@@ -11,11 +11,11 @@ import (
 func TestEvaluate(t *testing.T) {
 	listed := []spec{{Name: "a"}, {Name: "b"}}
 	for _, test := range []struct {
-		name       string
-		listed     []spec
-		ran        []spec
-		exceptions map[string]string
-		want       string
+		name    string
+		listed  []spec
+		ran     []spec
+		lacking map[string]string
+		want    string
 	}{
 		{"all pass", listed, []spec{{Name: "a", State: passed}, {Name: "b", State: passed}}, nil, "a pass, b pass"},
 		{"one fails", listed, []spec{{Name: "a", State: "failed"}, {Name: "b", State: passed}}, nil, "a fail, b pass"},
@@ -23,21 +23,20 @@ func TestEvaluate(t *testing.T) {
 		{"one does not run", listed, []spec{{Name: "b", State: passed}}, nil, "a fail, b pass"},
 		{"nothing runs", listed, nil, nil, "a fail, b fail"},
 		{"nothing is listed", nil, nil, nil, "all fail"},
-		{"an exception fails", listed, []spec{{Name: "a", State: "failed"}, {Name: "b", State: passed}}, map[string]string{"a": "r"}, "a skip, b pass"},
-		{"an exception passes", listed, []spec{{Name: "a", State: passed}, {Name: "b", State: passed}}, map[string]string{"a": "r"}, "a fail, b pass"},
-		{"an exception is unknown", listed[1:], []spec{{Name: "b", State: passed}}, map[string]string{"a": "r"}, "b pass, a fail"},
+		{"the kernel lacks its feature", listed[:1], nil, map[string]string{"a": "r"}, "a skip"},
+		{"it fails without its feature", listed, []spec{{Name: "a", State: "failed"}, {Name: "b", State: passed}}, map[string]string{"a": "r"}, "a skip, b pass"},
 		{"the preparation fails", listed[1:], []spec{{Name: "b", State: passed}, {Name: "BeforeSuite", State: "failed"}}, nil, "b pass, BeforeSuite fail"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
-			for _, v := range evaluate(test.listed, test.ran, test.exceptions) {
+			for _, v := range evaluate(test.listed, test.ran, test.lacking) {
 				got = append(got, v.Name+" "+v.result)
 			}
 			if strings.Join(got, ", ") != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 			var out bytes.Buffer
-			if failed := emit(&out, evaluate(test.listed, test.ran, test.exceptions)); failed != strings.Contains(test.want, "fail") {
+			if failed := emit(&out, evaluate(test.listed, test.ran, test.lacking)); failed != strings.Contains(test.want, "fail") {
 				t.Errorf("emit returns %t:\n%s", failed, out.String())
 			}
 		})
@@ -70,37 +69,22 @@ func TestReadReport(t *testing.T) {
 	}
 }
 
-func TestExceptions(t *testing.T) {
-	if _, err := readExceptions(exceptionsText); err != nil {
-		t.Error(err)
-	}
-	got, err := readExceptions("# people\n\nname\nnot on this kernel: no SCTP\n")
-	if err != nil || got["name"] != "not on this kernel: no SCTP" {
-		t.Errorf("%v, %v", got, err)
-	}
-	for _, wrong := range []string{"name\n", "name\nbecause\n"} {
-		if _, err := readExceptions(wrong); err == nil {
-			t.Errorf("%q is accepted", wrong)
-		}
-	}
-}
-
 func TestSelectionOfTheKernel(t *testing.T) {
 	listed := []spec{{Name: "[sig-network] Netpol a"}, {Name: "[sig-network] Netpol [Feature:X] b"}}
 	lacks := selection{focus: "Netpol", skip: "c", needs: []need{{"X", `\[Feature:X\]`, func() bool { return false }}}}
 	if got := lacks.here().flags("-"); strings.Join(got, " ") != `-focus=Netpol -skip=c|\[Feature:X\]` {
 		t.Errorf("flags %q", got)
 	}
-	got, err := lacks.exceptions(listed)
-	if err != nil || len(got) != 1 || got[listed[1].Name] != "not on this kernel: X" {
-		t.Errorf("exceptions %v, %v", got, err)
+	got, err := lacks.lacking(listed)
+	if err != nil || len(got) != 1 || got[listed[1].Name] != "X" {
+		t.Errorf("lacking %v, %v", got, err)
 	}
-	if _, err := lacks.exceptions(listed[:1]); err == nil {
+	if _, err := lacks.lacking(listed[:1]); err == nil {
 		t.Error("no error for a need that no test has")
 	}
 	has := selection{focus: "Netpol", needs: []need{{"X", `\[Feature:X\]`, func() bool { return true }}}}
-	got, err = has.exceptions(listed)
+	got, err = has.lacking(listed)
 	if flags := has.here().flags("-"); err != nil || len(got) > 0 || strings.Join(flags, " ") != "-focus=Netpol" {
-		t.Errorf("with the feature present: exceptions %v, flags %q, %v", got, flags, err)
+		t.Errorf("with the feature present: lacking %v, flags %q, %v", got, flags, err)
 	}
 }

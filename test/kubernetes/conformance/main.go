@@ -1,7 +1,6 @@
 // Command conformance runs Kubernetes' own sig-network tests on the cluster under test: Conformance, NetworkPolicy,
-// dual stack, or more tests of Services. Each listed test must pass, except those in exceptions.txt and those of
-// missing kernel features, each with its reason. An empty run, a test that skips itself and an exception that passes
-// are failures. It prints `go test -json` events; build/gotestsum.sh sums them up.
+// dual stack, or more tests of Services. Each listed test must pass, except those of missing kernel features. An empty
+// run and a test that skips itself are failures. It prints `go test -json` events; build/gotestsum.sh sums them up.
 //
 //	build/gotestsum.sh conformance 'go run ./test/kubernetes/conformance [-tests conformance|netpol|dualstack|services] [-out DIR]'
 package main
@@ -70,12 +69,12 @@ func run(ctx context.Context, args []string) (failed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("list upstream's tests: %w", err)
 	}
-	exceptions, err := chosen.exceptions(listed)
+	lacking, err := chosen.lacking(listed)
 	if err != nil {
 		return false, err
 	}
 	ran, runErr := runTests(ctx, cluster, chosen.here(), dir)
-	verdicts := evaluate(listed, ran, exceptions)
+	verdicts := evaluate(listed, ran, lacking)
 	failed = emit(os.Stdout, verdicts)
 	if !failed && runErr != nil {
 		return true, runErr // ginkgo failed although no test did

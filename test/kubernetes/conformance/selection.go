@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"regexp"
 	"strings"
 
@@ -14,8 +13,6 @@ type selection struct {
 	focus, skip string
 	// needs are kernel features that some of the tests need.
 	needs []need
-	// excused is a list of exceptions, see readExceptions.
-	excused string
 }
 
 // need is a feature that a kernel may lack.
@@ -27,7 +24,7 @@ type need struct {
 }
 
 var selections = map[string]selection{
-	"conformance": {focus: `\[sig-network\].*\[Conformance\]`, excused: exceptionsText},
+	"conformance": {focus: `\[sig-network\].*\[Conformance\]`},
 	"netpol":      {focus: `\[sig-network\] Netpol `, needs: []need{{"SCTP", `\[Feature:SCTPConnectivity\]`, haveSCTP}}},
 	// Only for dual-stack clusters.
 	"dualstack": {focus: `\[sig-network\].*\[Feature:IPv6DualStack\]`, needs: []need{{"SCTP", `\[Feature:SCTPConnectivity\]`, haveSCTP}}},
@@ -71,30 +68,24 @@ func (s selection) here() selection {
 	return s
 }
 
-// exceptions returns the reasons of the listed tests that need not pass, by name.
-func (s selection) exceptions(listed []spec) (map[string]string, error) {
-	all, err := readExceptions(s.excused)
-	if err != nil {
-		return nil, err
-	}
+// lacking returns the features that this machine's kernel lacks, by the names of the listed tests that need them.
+func (s selection) lacking(listed []spec) (map[string]string, error) {
+	lacking := map[string]string{}
 	for _, n := range s.needs {
 		if n.there() {
 			continue
 		}
-		by, err := regexp.Compile(n.by)
-		if err != nil {
-			return nil, fmt.Errorf("select the tests that need %s: %w", n.name, err)
-		}
-		lacking := map[string]string{}
+		by := regexp.MustCompile(n.by)
+		found := false
 		for _, l := range listed {
 			if by.MatchString(l.Name) {
-				lacking[l.Name] = excuse + n.name
+				lacking[l.Name] = n.name
+				found = true
 			}
 		}
-		if len(lacking) == 0 {
+		if !found {
 			return nil, fmt.Errorf("no test of upstream's needs %s: the selection is wrong", n.name)
 		}
-		maps.Copy(all, lacking)
 	}
-	return all, nil
+	return lacking, nil
 }

@@ -8,8 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
-	"math/big"
 	"net"
 	"net/netip"
 	"time"
@@ -28,36 +26,39 @@ type Authority struct {
 	key         *ecdsa.PrivateKey
 }
 
+// must returns the value: only a bug makes an error, because the kernel's random numbers do not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
+
 // NewAuthority makes an authority with a self-signed certificate.
-func NewAuthority(name string) (*Authority, error) {
-	template := &x509.Certificate{
+func NewAuthority(name string) *Authority {
+	a := &Authority{key: newKey(), certificate: &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		IsCA:                  true,
 		BasicConstraintsValid: true,
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("generate key of %s: %w", name, err)
-	}
-	pair, err := sign(template, key, template, key)
-	if err != nil {
-		return nil, err
-	}
-	return &Authority{Pair: pair, certificate: template, key: key}, nil
+	}}
+	a.Pair = a.sign(a.certificate, a.key)
+	return a
 }
 
 // Client makes a client certificate for a Kubernetes user and its groups.
-func (a *Authority) Client(user string, groups ...string) (Pair, error) {
-	return a.issue(&x509.Certificate{
+func (a *Authority) Client(user string, groups ...string) Pair {
+	return a.sign(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
+	}, newKey())
 }
 
 // Server makes a certificate for a server with these names and addresses.
-func (a *Authority) Server(name string, names []string, addresses []netip.Addr) (Pair, error) {
+func (a *Authority) Server(name string, names []string, addresses []netip.Addr) Pair {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -67,51 +68,20 @@ func (a *Authority) Server(name string, names []string, addresses []netip.Addr) 
 	for _, address := range addresses {
 		template.IPAddresses = append(template.IPAddresses, net.IP(address.AsSlice()))
 	}
-	return a.issue(template)
+	return a.sign(template, newKey())
 }
 
-func (a *Authority) issue(template *x509.Certificate) (Pair, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return Pair{}, fmt.Errorf("generate key of %s: %w", template.Subject.CommonName, err)
-	}
-	return sign(template, key, a.certificate, a.key)
-}
-
-// sign completes the template and signs it with the key of parent.
-func sign(template *x509.Certificate, key *ecdsa.PrivateKey, parent *x509.Certificate, by *ecdsa.PrivateKey) (Pair, error) {
-	name := template.Subject.CommonName
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return Pair{}, fmt.Errorf("draw serial number of %s: %w", name, err)
-	}
-	template.SerialNumber = serial
+// sign completes the template and signs it.
+func (a *Authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) Pair {
 	template.NotBefore = time.Now().Add(-slack)
 	template.NotAfter = time.Now().Add(lifetime)
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
-	if err != nil {
-		return Pair{}, fmt.Errorf("sign certificate of %s: %w", name, err)
-	}
-	private, err := encodeKey(key)
-	if err != nil {
-		return Pair{}, fmt.Errorf("encode key of %s: %w", name, err)
-	}
-	return Pair{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: private}, nil
+	der := must(x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key))
+	return Pair{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: encodeKey(key)}
 }
 
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
+func encodeKey(key *ecdsa.PrivateKey) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: must(x509.MarshalECPrivateKey(key))})
 }
 
 // SigningKey makes a private key without a certificate, for service account tokens.
-func SigningKey() ([]byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("generate signing key: %w", err)
-	}
-	return encodeKey(key)
-}
+func SigningKey() []byte { return encodeKey(newKey()) }

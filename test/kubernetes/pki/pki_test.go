@@ -9,15 +9,6 @@ import (
 	"testing"
 )
 
-func authority(t *testing.T) *Authority {
-	t.Helper()
-	a, err := NewAuthority("test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
 // parse checks that certificate and key belong together, and returns the certificate.
 func parse(t *testing.T, p Pair) *x509.Certificate {
 	t.Helper()
@@ -42,12 +33,8 @@ func pool(t *testing.T, a *Authority) *x509.CertPool {
 }
 
 func TestClientIsUserWithGroups(t *testing.T) {
-	a := authority(t)
-	pair, err := a.Client("system:node:n1", "system:nodes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := parse(t, pair)
+	a := NewAuthority("test")
+	c := parse(t, a.Client("system:node:n1", "system:nodes"))
 	if c.Subject.CommonName != "system:node:n1" || !slices.Equal(c.Subject.Organization, []string{"system:nodes"}) {
 		t.Errorf("subject %v", c.Subject)
 	}
@@ -58,20 +45,16 @@ func TestClientIsUserWithGroups(t *testing.T) {
 	if _, err := c.Verify(x509.VerifyOptions{Roots: pool(t, a)}); err == nil {
 		t.Error("a client certificate is accepted for a server")
 	}
-	client.Roots = pool(t, authority(t))
+	client.Roots = pool(t, NewAuthority("test"))
 	if _, err := c.Verify(client); err == nil {
 		t.Error("another authority's certificate is accepted")
 	}
 }
 
 func TestServerHasNamesAndAddresses(t *testing.T) {
-	a := authority(t)
-	pair, err := a.Server("apiserver", []string{"kubernetes.default"},
-		[]netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00:96::1")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := parse(t, pair)
+	a := NewAuthority("test")
+	c := parse(t, a.Server("apiserver", []string{"kubernetes.default"},
+		[]netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00:96::1")}))
 	for _, name := range []string{"kubernetes.default", "10.96.0.1", "fd00:96::1"} {
 		if _, err := c.Verify(x509.VerifyOptions{Roots: pool(t, a), DNSName: name}); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -83,10 +66,7 @@ func TestServerHasNamesAndAddresses(t *testing.T) {
 }
 
 func TestSigningKey(t *testing.T) {
-	key, err := SigningKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := SigningKey()
 	block, rest := pem.Decode(key)
 	if block == nil || len(rest) > 0 {
 		t.Fatalf("not one PEM block: %s", key)

@@ -39,8 +39,8 @@ type Machine struct {
 	Link int
 	// Host is its number on the link, which is part of its addresses.
 	Host int
-	// Address4 and Address6 have the prefix length of the link; zero if the cluster does not have the family.
-	Address4, Address6 netip.Prefix
+	// prefixes are its addresses with the prefix length of the link, one for each family of the cluster.
+	prefixes []netip.Prefix
 }
 
 // IsNode is false for the control plane.
@@ -48,10 +48,8 @@ func (m Machine) IsNode() bool { return m.Name != ControlPlane }
 
 // Addresses are the machine's addresses without prefix lengths, IPv4 first.
 func (m Machine) Addresses() (addresses []netip.Addr) {
-	for _, a := range []netip.Prefix{m.Address4, m.Address6} {
-		if a.IsValid() {
-			addresses = append(addresses, a.Addr())
-		}
+	for _, p := range m.prefixes {
+		addresses = append(addresses, p.Addr())
 	}
 	return addresses
 }
@@ -65,14 +63,14 @@ type Cluster struct {
 
 // New makes the plan of valid options.
 func New(o Options) Cluster {
-	c := Cluster{Options: o, ControlPlane: Machine{Name: ControlPlane, Host: controlPlaneHost}}
-	c.ControlPlane.Address4, c.ControlPlane.Address6 = addresses(o, 0, controlPlaneHost)
+	c := Cluster{Options: o}
+	c.ControlPlane = Machine{Name: ControlPlane, Host: controlPlaneHost, prefixes: c.prefixes(0, controlPlaneHost)}
 	for i := range o.Nodes {
 		n := Machine{Name: fmt.Sprintf("n%d", i+1), Host: 11 + i}
 		if o.Topology == TopologyRouted {
 			n.Link = 1 + i%2
 		}
-		n.Address4, n.Address6 = addresses(o, n.Link, n.Host)
+		n.prefixes = c.prefixes(n.Link, n.Host)
 		c.Nodes = append(c.Nodes, n)
 	}
 	return c
@@ -84,15 +82,12 @@ const (
 	routerHost       = 254
 )
 
-// addresses returns the addresses of a host on a link.
-func addresses(o Options, link, host int) (v4, v6 netip.Prefix) {
-	if o.IPv4() {
-		v4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(60 + link), byte(host)}), 24)
+// prefixes returns the addresses of a host on a link.
+func (c Cluster) prefixes(link, host int) (all []netip.Prefix) {
+	for _, p := range c.families(fmt.Sprintf("192.168.%d.%d/24", 60+link, host), fmt.Sprintf("fd00:60:%d::%d/64", link, host)) {
+		all = append(all, netip.MustParsePrefix(p))
 	}
-	if o.IPv6() {
-		v6 = netip.MustParsePrefix(fmt.Sprintf("fd00:60:%d::%d/64", link, host))
-	}
-	return v4, v6
+	return all
 }
 
 // Machines returns the control plane and the nodes.

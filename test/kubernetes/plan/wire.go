@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Router is the network namespace between the links of the routed topology. It has no processes.
@@ -59,9 +60,8 @@ func (c Cluster) WireLinks() []Batch {
 	router := Batch{Netns: Router}
 	for link := range c.links() {
 		name := fmt.Sprintf("eth%d", link)
-		v4, v6 := addresses(c.Options, link, routerHost)
 		b.plug("r-"+name, switchName(link), Router, name, link, routerHost)
-		router.address(name, v4, v6)
+		router.address(name, c.prefixes(link, routerHost))
 	}
 	batches := []Batch{b, router}
 	for _, family := range c.families("-4", "-6") {
@@ -85,20 +85,15 @@ func (c Cluster) WireMachine(m Machine) []Batch {
 	wires.plug("w-"+m.Name, switchName(m.Link), m.Name, "eth0", m.Link, m.Host)
 	inside := Batch{Netns: m.Name}
 	inside.add("link set lo up")
-	inside.address("eth0", m.Address4, m.Address6)
+	inside.address("eth0", m.prefixes)
 	gateway := controlPlaneHost
 	if c.routed() {
 		gateway = routerHost
 	}
-	if m.Host == gateway {
-		return []Batch{wires, inside}
-	}
-	gateway4, gateway6 := addresses(c.Options, m.Link, gateway)
-	if gateway4.IsValid() {
-		inside.add("route add default via %s", gateway4.Addr())
-	}
-	if gateway6.IsValid() {
-		inside.add("route add default via %s", gateway6.Addr())
+	if m.Host != gateway {
+		for _, p := range c.prefixes(m.Link, gateway) {
+			inside.add("route add default via %s", p.Addr())
+		}
 	}
 	return []Batch{wires, inside}
 }
@@ -115,12 +110,13 @@ func (b *Batch) plug(port, bridge, netns, device string, link, host int) {
 	b.add("link set %s master %s up", port, bridge)
 }
 
-func (b *Batch) address(device string, v4, v6 netip.Prefix) {
-	if v4.IsValid() {
-		b.add("address add %s dev %s", v4, device)
-	}
-	if v6.IsValid() {
-		b.add("address add %s dev %s nodad", v6, device)
+func (b *Batch) address(device string, prefixes []netip.Prefix) {
+	for _, p := range prefixes {
+		option := ""
+		if p.Addr().Is6() {
+			option = " nodad"
+		}
+		b.add("address add %s dev %s%s", p, device, option)
 	}
 	b.add("link set %s up", device)
 }
@@ -136,8 +132,7 @@ func (c Cluster) PodRoutes(node Machine, ranges []netip.Prefix) []Batch {
 		}
 		b := Batch{Netns: m.Name}
 		for _, r := range ranges {
-			via := c.nextHop(m, node, r.Addr().Is6())
-			b.add("route replace %s via %s", r, via)
+			b.add("route replace %s via %s", r, c.nextHop(m, node, r))
 		}
 		batches = append(batches, b)
 	}
@@ -146,7 +141,7 @@ func (c Cluster) PodRoutes(node Machine, ranges []netip.Prefix) []Batch {
 	}
 	router := Batch{Netns: Router}
 	for _, r := range ranges {
-		via := address(node, r.Addr().Is6())
+		via := ofFamily(node.prefixes, r)
 		router.add("route replace %s via %s table %d", r, via, podTable)
 		if c.Options.Network == NetworkBridge {
 			router.add("route replace %s via %s", r, via)
@@ -155,21 +150,16 @@ func (c Cluster) PodRoutes(node Machine, ranges []netip.Prefix) []Batch {
 	return append(batches, router)
 }
 
-// nextHop returns the next hop from one machine to another.
-func (c Cluster) nextHop(from, to Machine, six bool) netip.Addr {
+// nextHop returns the next hop from one machine to pods of another, in the family of their CIDR.
+func (c Cluster) nextHop(from, to Machine, pods netip.Prefix) netip.Addr {
 	if from.Link == to.Link {
-		return address(to, six)
+		return ofFamily(to.prefixes, pods)
 	}
-	v4, v6 := addresses(c.Options, from.Link, routerHost)
-	if six {
-		return v6.Addr()
-	}
-	return v4.Addr()
+	return ofFamily(c.prefixes(from.Link, routerHost), pods)
 }
 
-func address(m Machine, six bool) netip.Addr {
-	if six {
-		return m.Address6.Addr()
-	}
-	return m.Address4.Addr()
+// ofFamily returns the address of the same family as r. Pods have no family that their node does not have.
+func ofFamily(prefixes []netip.Prefix, r netip.Prefix) netip.Addr {
+	i := slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() == r.Addr().Is6() })
+	return prefixes[i].Addr()
 }

@@ -71,7 +71,7 @@ func measure(ctx context.Context, network string, parts testbed.Parts, pods, rou
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, testbed.DownNoted(context.WithoutCancel(ctx), note)) }()
+	defer func() { err = errors.Join(err, testbed.Down(context.WithoutCancel(ctx), note)) }()
 	// The first pods of a node are slower.
 	if _, err := startPods(ctx, cluster, 2*len(cluster.Cluster.Nodes)); err != nil {
 		return nil, err

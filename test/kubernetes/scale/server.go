@@ -44,17 +44,13 @@ func startServer(ctx context.Context, o *options) (*server, error) {
 		return nil, err
 	}
 	at := func(name string) string { return filepath.Join(o.dir, name) }
-	key, err := pki.SigningKey()
-	if err != nil {
-		return nil, err
-	}
 	between, err := startProxy(ctx, serverAt)
 	if err != nil {
 		return nil, err
 	}
 	files := map[string]string{
 		"tokens":     token + ",admin,1,system:masters\n",
-		"key":        string(key),
+		"key":        string(pki.SigningKey()),
 		"kubeconfig": fmt.Sprintf(kubeconfig, between.url(), token),
 	}
 	for name, text := range files {

@@ -27,7 +27,7 @@ func (r round) run(ctx context.Context, parts testbed.Parts, logs string) (err e
 		report("Up/"+r.name, begin, err)
 		// Another user's cluster stays; one that did not start completely is removed.
 		if _, open := testbed.Open(); open != nil {
-			return errors.Join(err, keepLogs(logs, r), testbed.DownNoted(context.WithoutCancel(ctx), note))
+			return errors.Join(err, keepLogs(logs, r), testbed.Down(context.WithoutCancel(ctx), note))
 		}
 		return err
 	}
@@ -37,7 +37,7 @@ func (r round) run(ctx context.Context, parts testbed.Parts, logs string) (err e
 			err = errors.Join(err, keepLogs(logs, r))
 		}
 		begin := time.Now()
-		down := testbed.DownNoted(context.WithoutCancel(ctx), note)
+		down := testbed.Down(context.WithoutCancel(ctx), note)
 		report("Down/"+r.name, begin, down)
 		err = errors.Join(err, down)
 	}()

@@ -17,10 +17,7 @@ func (b *Testbed) configure(p Parts) error {
 	if err := file.Copy(plan.BootProgram, p.Boot, 0o755); err != nil {
 		return err
 	}
-	identities, err := config.NewIdentities(b.Cluster)
-	if err != nil {
-		return err
-	}
+	identities := config.NewIdentities(b.Cluster)
 	hosts := "127.0.0.1 localhost\n::1 localhost\n"
 	for _, m := range b.Cluster.Machines() {
 		for _, address := range m.Addresses() {
@@ -32,13 +29,10 @@ func (b *Testbed) configure(p Parts) error {
 		var files config.Files
 		if m.IsNode() {
 			spec.Services = config.NodeServices(b.Cluster, m)
-			files, err = identities.NodeFiles(m)
+			files = identities.NodeFiles(m)
 		} else {
 			spec.Services = config.ControlPlaneServices(b.Cluster)
-			files, err = identities.ControlPlaneFiles()
-		}
-		if err != nil {
-			return err
+			files = identities.ControlPlaneFiles()
 		}
 		files["hosts"] = []byte(hosts)
 		if err := spec.Write(); err != nil {
@@ -56,17 +50,13 @@ const repositoryList = plan.RunDir + "/repositories.yaml"
 
 // writeAccess writes the files for users of the cluster.
 func (b *Testbed) writeAccess(identities *config.Identities) error {
-	administrator, err := identities.Administrator()
-	if err != nil {
-		return err
-	}
 	var environ strings.Builder
 	for _, variable := range b.environ("PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin") {
 		name, value, _ := strings.Cut(variable, "=")
 		fmt.Fprintf(&environ, "%s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
 	}
 	files := config.Files{
-		filepath.Base(plan.Kubeconfig): administrator,
+		filepath.Base(plan.Kubeconfig): identities.Administrator(),
 		filepath.Base(plan.EnvFile):    []byte(environ.String()),
 		filepath.Base(repositoryList):  []byte(images.RepositoryList),
 	}

@@ -12,11 +12,9 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// Down removes the cluster, also what a crashed command left. It is no error if there is none.
-func Down(ctx context.Context) error { return DownNoted(ctx, "") }
-
-// DownNoted is Down for a cluster with that note. It fails for another cluster, and does not change it.
-func DownNoted(ctx context.Context, note string) error {
+// Down removes the cluster, also what a crashed command left. It is no error if there is none. With a note, it fails for a
+// cluster with another note, and does not change it.
+func Down(ctx context.Context, note string) error {
 	unlock, err := lock(ctx)
 	if err != nil {
 		return err
@@ -53,7 +51,7 @@ func takeDown(ctx context.Context) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := restoreSysctls(r.Sysctls); err != nil {
+	if err := setInstances(r.Instances); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(plan.RunDir)

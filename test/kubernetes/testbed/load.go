@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/beeline-cni/beeline/test/kubernetes/images"
@@ -24,48 +26,38 @@ func (b *Testbed) Load(ctx context.Context, file string, nodes ...string) error 
 	failures := make([]error, len(nodes))
 	var loading sync.WaitGroup
 	for i, node := range nodes {
-		loading.Go(func() { failures[i] = load(ctx, node, file) })
+		loading.Go(func() { failures[i] = load(ctx, node, images.Archive{File: file}) })
 	}
 	loading.Wait()
 	return errors.Join(failures...)
 }
 
-func load(ctx context.Context, node, file string) error {
-	archive, err := os.Open(file)
+// load imports an archive on a node, with all names of the image.
+func load(ctx context.Context, node string, a images.Archive) error {
+	archive, err := os.Open(a.File)
 	if err != nil {
 		return err
 	}
 	defer archive.Close()
-	cmd, err := machine.Command(ctx, node, "ctr", "-n", namespace, "images", "import", "--local", "-")
-	if err != nil {
-		return err
+	err = ctr(ctx, node, archive, "import", "--local", "-")
+	if err == nil && len(a.Names) > 1 {
+		err = ctr(ctx, node, nil, append([]string{"tag", "--force"}, a.Names...)...)
 	}
-	cmd.Stdin = archive
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("load %s on %s: %w: %s", file, node, err, out)
+	if err != nil {
+		return fmt.Errorf("load %s: %w", a.File, err)
 	}
 	return nil
 }
 
-// loadAll loads either the essential archives or the others on one node, with all their names.
-func loadAll(ctx context.Context, node string, archives []images.Archive, essential bool) error {
-	for _, a := range archives {
-		if a.Essential != essential {
-			continue
-		}
-		if err := load(ctx, node, a.File); err != nil {
-			return err
-		}
-		if len(a.Names) == 1 {
-			continue
-		}
-		cmd, err := machine.Command(ctx, node, append([]string{"ctr", "-n", namespace, "images", "tag", "--force"}, a.Names...)...)
-		if err != nil {
-			return err
-		}
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("tag image %s on %s: %w: %s", a.Names[0], node, err, out)
-		}
+// ctr runs `ctr images` on a node.
+func ctr(ctx context.Context, node string, input io.Reader, args ...string) error {
+	cmd, err := machine.Command(ctx, node, append([]string{"ctr", "-n", namespace, "images"}, args...)...)
+	if err != nil {
+		return err
+	}
+	cmd.Stdin = input
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("ctr images %s on %s: %w: %s", strings.Join(args, " "), node, err, out)
 	}
 	return nil
 }

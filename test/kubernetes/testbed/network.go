@@ -92,10 +92,7 @@ func (b *Testbed) installBeeline(ctx context.Context, p Parts) error {
 	if _, err := b.Kubectl(ctx, "apply", "-f", plan.BeelineManifest); err != nil {
 		return err
 	}
-	if err := b.await(ctx, "the DaemonSet", b.daemonSetsReady); err != nil {
-		return b.explain(ctx, err)
-	}
-	return nil
+	return b.awaitAll(ctx, "daemonsets", "{.status.desiredNumberScheduled}", "{.status.numberReady}")
 }
 
 // agentArgs matches the first argument of the agent in a manifest. The others match arguments that fitManifest replaces.

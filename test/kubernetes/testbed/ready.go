@@ -11,32 +11,26 @@ func (b *Testbed) apiServerReady() (bool, error) {
 	return answer == "ok", err
 }
 
-func (b *Testbed) nodesReady() (bool, error) {
-	out, err := b.Kubectl(context.Background(), "get", "nodes", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`)
-	return strings.Count(out, "True") == len(b.Cluster.Nodes), err
-}
-
-func (b *Testbed) deploymentsReady() (bool, error) {
-	return b.allReady("deployments", "{.spec.replicas}", "{.status.availableReplicas}")
-}
-
-func (b *Testbed) daemonSetsReady() (bool, error) {
-	return b.allReady("daemonsets", "{.status.desiredNumberScheduled}", "{.status.numberReady}")
-}
-
-// allReady reports whether objects of the kind exist, and all have their wanted, positive number of ready pods.
-func (b *Testbed) allReady(kind, wanted, ready string) (bool, error) {
-	out, err := b.Kubectl(context.Background(), "get", kind, "-A", "-o", `jsonpath={range .items[*]}`+wanted+` `+ready+`{"\n"}{end}`)
-	if err != nil || out == "" {
-		return false, err
-	}
-	for line := range strings.Lines(out) {
-		counts := strings.Fields(line)
-		if len(counts) != 2 || counts[0] != counts[1] || counts[0] == "0" {
-			return false, nil
+// awaitAll waits until objects of the kind exist, and of all the wanted, positive number is ready. The error describes the
+// pods.
+func (b *Testbed) awaitAll(ctx context.Context, kind, wanted, ready string) error {
+	err := b.await(ctx, "the "+kind, func() (bool, error) {
+		out, err := b.Kubectl(ctx, "get", kind, "-A", "-o", `jsonpath={range .items[*]}`+wanted+` `+ready+`{"\n"}{end}`)
+		if err != nil || out == "" {
+			return false, err
 		}
+		for line := range strings.Lines(out) {
+			counts := strings.Fields(line)
+			if len(counts) != 2 || counts[0] != counts[1] || counts[0] == "0" {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return b.explain(ctx, err)
 	}
-	return true, nil
+	return nil
 }
 
 // applyManifest applies YAML text.

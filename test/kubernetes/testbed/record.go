@@ -17,8 +17,8 @@ type record struct {
 	// Binaries are the directories with the programs.
 	Binaries []string  `json:"binaries"`
 	Started  time.Time `json:"started"`
-	// Sysctls are the original values of the machine's changed settings.
-	Sysctls map[string]string `json:"sysctls"`
+	// Instances is the original value of the machine's limit of inotify instances; empty if it is unchanged.
+	Instances string `json:"instances"`
 	// Ready is false while the cluster starts, and after an interrupted or failed start.
 	Ready bool `json:"ready"`
 }

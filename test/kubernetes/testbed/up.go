@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -113,30 +114,31 @@ func Up(ctx context.Context, o plan.Options, p Parts, print Printf) (*Testbed, e
 		return nil, err
 	}
 
-	low, err := lowSysctls()
-	if err != nil {
+	r = record{Options: o, Binaries: p.Binaries, Started: time.Now()}
+	if r.Instances, err = lowInstances(); err != nil {
 		return nil, err
 	}
-	r = record{Options: o, Binaries: p.Binaries, Started: time.Now(), Sysctls: low}
 	if err := r.write(); err != nil {
 		return nil, err
 	}
+	if r.Instances != "" {
+		if err := setInstances(strconv.Itoa(enoughInstances)); err != nil {
+			return nil, err
+		}
+	}
 	b := open(r)
 	b.print = print
-	if err := b.start(ctx, p, low); err != nil {
+	if err := b.start(ctx, p); err != nil {
 		return nil, fmt.Errorf("%w\nThe incomplete cluster stays: logs shows more, down removes it", err)
 	}
 	r.Ready = true
 	return b, r.write()
 }
 
-func (b *Testbed) start(ctx context.Context, p Parts, low map[string]string) error {
+func (b *Testbed) start(ctx context.Context, p Parts) error {
 	begin := time.Now()
 	step := func(format string, args ...any) {
 		b.print("%5.1f s  %s", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
-	}
-	if err := raiseSysctls(low); err != nil {
-		return err
 	}
 	if err := wireAll(ctx, b.Cluster); err != nil {
 		return err
@@ -178,12 +180,12 @@ func (b *Testbed) start(ctx context.Context, p Parts, low map[string]string) err
 		return err
 	}
 	if b.Cluster.Options.Network != plan.NetworkNone {
-		if err := b.await(ctx, "the nodes", b.nodesReady); err != nil {
-			return b.explain(ctx, err)
+		if err := b.awaitAll(ctx, "nodes", "True", `{.status.conditions[?(@.type=="Ready")].status}`); err != nil {
+			return err
 		}
 		step("the nodes are ready, with network %s", b.Cluster.Options.Network)
-		if err := b.await(ctx, "CoreDNS", b.deploymentsReady); err != nil {
-			return b.explain(ctx, err)
+		if err := b.awaitAll(ctx, "deployments", "{.spec.replicas}", "{.status.availableReplicas}"); err != nil {
+			return err
 		}
 		step("CoreDNS is available")
 	}
@@ -207,11 +209,18 @@ func (b *Testbed) loadImages(ctx context.Context, node string, archives []images
 	if err != nil {
 		return err
 	}
-	if err := loadAll(ctx, node, archives, true); err != nil {
-		return err
+	for _, essential := range []bool{true, false} {
+		for _, a := range archives {
+			if a.Essential != essential {
+				continue
+			}
+			if err := load(ctx, node, a); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(filepath.Join(plan.Disk(node), config.ImagesLoaded), nil, 0o644); err != nil {
+			return err
+		}
 	}
-	if err := os.WriteFile(filepath.Join(plan.Disk(node), config.ImagesLoaded), nil, 0o644); err != nil {
-		return err
-	}
-	return loadAll(ctx, node, archives, false)
+	return nil
 }
