@@ -4,11 +4,8 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/beeline-cni/beeline/lab/file"
@@ -46,16 +43,15 @@ func buildImage(ctx context.Context, s store, work string, k kernel, tests []tes
 	if err := fillRoot(ctx, s, root, busybox, k, tests, machines); err != nil {
 		return image{}, err
 	}
-	top := filepath.Join(work, k.version+".top.cpio")
-	if err := archive(ctx, busybox, root, top); err != nil {
-		return image{}, err
-	}
-	return img, concatenate(img.initrd, filepath.Join(tree, "modules.cpio"), top)
+	_, err = output(ctx, root, "sh", "-euc", `{ cat "$2"; find . | "$1" cpio -o -H newc; } >"$3"`, "sh", busybox, filepath.Join(tree, "modules.cpio"), img.initrd)
+	return img, err
 }
 
 // prepareModules makes modules.cpio of the modules, unpacked and indexed for modprobe.
 func prepareModules(ctx context.Context, dir, busybox string) error {
 	const script = `
+		busybox=$1
+		shift
 		[ -d lib/modules ] || { mkdir -p lib && mv usr/lib/modules lib/modules; } # since Debian 13
 		release=$(ls lib/modules)
 		mkdir -p m/lib/modules/$release/kernel
@@ -66,15 +62,10 @@ func prepareModules(ctx context.Context, dir, busybox string) error {
 		cp lib/modules/$release/modules.builtin* lib/modules/$release/modules.order m/lib/modules/$release
 		find m -name '*.ko.xz' -exec xz -d {} +
 		/sbin/depmod -b m "$release" 2>/dev/null
-		rm -rf lib usr`
-	if _, err := output(ctx, dir, "sh", append([]string{"-euc", script, "sh"}, moduleTrees...)...); err != nil {
-		return err
-	}
-	modules := filepath.Join(dir, "m")
-	if err := archive(ctx, busybox, modules, filepath.Join(dir, "modules.cpio")); err != nil {
-		return err
-	}
-	return os.RemoveAll(modules)
+		(cd m && find . | "$busybox" cpio -o -H newc >../modules.cpio)
+		rm -rf lib usr m`
+	_, err := output(ctx, dir, "sh", append([]string{"-euc", script, "sh", busybox}, moduleTrees...)...)
+	return err
 }
 
 func fillRoot(ctx context.Context, s store, root, busybox string, k kernel, tests []testBinary, machines int) error {
@@ -84,16 +75,8 @@ func fillRoot(ctx context.Context, s store, root, busybox string, k kernel, test
 			fmt.Fprintln(&list, t.dir)
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(root, "src"), 0o755); err != nil {
-		return err
-	}
-	if _, err := output(ctx, "", "sh", "-euc", `cp -r bpf internal docs go.mod "$1"`, "sh", filepath.Join(root, "src")); err != nil {
-		return err
-	}
-	if err := os.Mkdir(filepath.Join(root, "bin"), 0o755); err != nil {
-		return err
-	}
-	if err := file.Copy(filepath.Join(root, "bin/busybox"), busybox, 0o755); err != nil {
+	const script = `mkdir -p "$2/src" "$2/bin"; cp -r bpf internal docs go.mod "$2/src"; cp "$1" "$2/bin/busybox"`
+	if _, err := output(ctx, "", "sh", "-euc", script, "sh", busybox, root); err != nil {
 		return err
 	}
 	for _, name := range programs {
@@ -141,67 +124,14 @@ func fillRoot(ctx context.Context, s store, root, busybox string, k kernel, test
 	return nil
 }
 
-// library is a path in what ldd prints.
-var library = regexp.MustCompile(`\s(/\S+) \(0x`)
-
 // copyProgram puts a program of this machine, and the libraries that it loads, into the same places below root.
 func copyProgram(ctx context.Context, root, name string) error {
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return fmt.Errorf("the tests call %s, which is not installed (make deps): %w", name, err)
-	}
-	loads, err := output(ctx, "", "ldd", path)
-	if err != nil {
-		return err
-	}
-	files := []string{path}
-	for _, m := range library.FindAllStringSubmatch(loads, -1) {
-		files = append(files, m[1])
-	}
-	for _, path := range files {
-		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(path)), 0o755); err != nil {
-			return err
-		}
-		if err := file.Copy(filepath.Join(root, path), path, 0o755); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// archive writes the tree below dir in the format that the kernel unpacks.
-func archive(ctx context.Context, busybox, dir, to string) error {
-	cmd := exec.CommandContext(ctx, "sh", "-euc", `find . | "$1" cpio -o -H newc`, "sh", busybox)
-	cmd.Dir = dir
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = out, &said
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("archive %s: %w: %s", dir, err, said.String())
-	}
-	return out.Close()
-}
-
-func concatenate(to string, parts ...string) error {
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	for _, part := range parts {
-		in, err := os.Open(part)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(out, in)
-		in.Close()
-		if err != nil {
-			return err
-		}
-	}
-	return out.Close()
+	const script = `
+		path=$(command -v "$1") || { echo "the tests call $1, which is not installed (make deps)" >&2; exit 1; }
+		for file in "$path" $(ldd "$path" | grep -o '/\S* (0x' | cut -d ' ' -f 1); do
+			mkdir -p "$2${file%/*}"
+			cp "$file" "$2$file"
+		done`
+	_, err := output(ctx, "", "sh", "-euc", script, "sh", name, root)
+	return err
 }

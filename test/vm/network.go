@@ -44,25 +44,16 @@ func fillNetwork(ctx context.Context, s store, root string) error {
 		if err != nil {
 			return err
 		}
-		if err := copyTree(ctx, root, tree+"/."); err != nil {
+		if _, err := output(ctx, "", "cp", "-r", tree+"/.", root); err != nil {
 			return err
 		}
 	}
-	extensions, err := filepath.Glob("/usr/lib/*/xtables")
-	if err != nil || len(extensions) != 1 {
-		return fmt.Errorf("find extensions of iptables: %d directories, want one", len(extensions))
-	}
-	into := filepath.Join(root, filepath.Dir(extensions[0]))
-	if err := os.MkdirAll(into, 0o755); err != nil {
-		return err
-	}
-	if err := copyTree(ctx, into, extensions[0]); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(root, "etc/protocols"), []byte(protocols), 0o644); err != nil {
+	const script = `
+		extensions=$(echo /usr/lib/*/xtables)
+		mkdir -p "$1${extensions%/*}" "$1/etc"
+		cp -r "$extensions" "$1${extensions%/*}"
+		printf %s "$2" >"$1/etc/protocols"`
+	if _, err := output(ctx, "", "sh", "-euc", script, "sh", root, protocols); err != nil {
 		return err
 	}
 	return fillKubeProxy(ctx, root)
@@ -89,10 +80,4 @@ func fillKubeProxy(ctx context.Context, root string) error {
 		}
 	}
 	return nil
-}
-
-// copyTree copies a directory into another one.
-func copyTree(ctx context.Context, into, dir string) error {
-	_, err := output(ctx, "", "cp", "-r", dir, into)
-	return err
 }
