@@ -3,10 +3,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"syscall"
 
@@ -17,24 +15,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := newRootCommand().ExecuteContext(ctx)
 	stop()
-	fail(err)
-}
-
-// fail exits. For a failed command that passOn ran, it uses that command's exit code and prints nothing.
-func fail(err error) {
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		os.Exit(0)
-	case errors.As(err, &exit) && errors.Is(err, errPassedOn):
-		os.Exit(max(1, exit.ExitCode()))
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "cluster: %v\n", err)
+		os.Exit(1)
 	}
-	fmt.Fprintf(os.Stderr, "cluster: %v\n", err)
-	os.Exit(1)
 }
-
-// errPassedOn marks the failure of a command whose output was shown.
-var errPassedOn = errors.New("command failed")
 
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{

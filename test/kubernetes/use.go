@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,13 +15,24 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 )
 
-// passOn runs a command with this process's input and output. Its exit code becomes this program's.
+// onCluster is the work of a command on the cluster that is up.
+func onCluster(do func(ctx context.Context, b *testbed.Testbed, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		b, err := testbed.Open()
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), b, args)
+	}
+}
+
+// passOn runs a command with this process's input and output. If it fails, this process exits with its exit code.
 func passOn(cmd *exec.Cmd) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		return errors.Join(errPassedOn, err)
+		os.Exit(max(1, exit.ExitCode()))
 	}
 	return err
 }
@@ -32,64 +42,49 @@ func newExecCommand() *cobra.Command {
 		Use:   "exec COMMAND [ARGUMENT]...",
 		Short: "Run a command in the control plane's network namespace, with KUBECONFIG and PATH set",
 		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := testbed.Open()
-			if err != nil {
-				return err
-			}
+		RunE: onCluster(func(ctx context.Context, b *testbed.Testbed, args []string) error {
 			// nsenter finds the program in the command's PATH.
-			return passOn(b.Command(cmd.Context(), args[0], args[1:]...))
-		},
+			return passOn(b.Command(ctx, args[0], args[1:]...))
+		}),
 	}
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
 func newNodeCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "node",
-		Short: "Work on one node",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+	cmd := &cobra.Command{Use: "node", Short: "Work on one node", Args: cobra.NoArgs}
 	execute := &cobra.Command{
 		Use:   "exec NODE COMMAND [ARGUMENT]...",
 		Short: "Run a command on a node, in all its namespaces",
 		Args:  cobra.MinimumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := testbed.Open()
-			if err != nil {
-				return err
-			}
-			command, err := b.NodeCommand(cmd.Context(), args[0], args[1:]...)
+		RunE: onCluster(func(ctx context.Context, b *testbed.Testbed, args []string) error {
+			command, err := b.NodeCommand(ctx, args[0], args[1:]...)
 			if err != nil {
 				return err
 			}
 			return passOn(command)
-		},
+		}),
 	}
 	execute.Flags().SetInterspersed(false)
-	cmd.AddCommand(execute,
-		newPowerCommand("stop", "Power off a node", (*testbed.Testbed).StopNode),
-		newPowerCommand("start", "Power on a node", (*testbed.Testbed).StartNode),
-		newPowerCommand("restart", "Power a node off and on", (*testbed.Testbed).RestartNode),
-	)
-	return cmd
-}
-
-func newPowerCommand(verb, short string, do func(*testbed.Testbed, context.Context, string) error) *cobra.Command {
-	return &cobra.Command{
-		Use:   verb + " NODE",
-		Short: short,
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := testbed.Open()
-			if err != nil {
-				return err
-			}
-			return do(b, cmd.Context(), args[0])
-		},
+	cmd.AddCommand(execute)
+	for _, power := range []struct {
+		verb, short string
+		do          func(*testbed.Testbed, context.Context, string) error
+	}{
+		{"stop", "Power off a node", (*testbed.Testbed).StopNode},
+		{"start", "Power on a node", (*testbed.Testbed).StartNode},
+		{"restart", "Power a node off and on", (*testbed.Testbed).RestartNode},
+	} {
+		cmd.AddCommand(&cobra.Command{
+			Use:   power.verb + " NODE",
+			Short: power.short,
+			Args:  cobra.ExactArgs(1),
+			RunE: onCluster(func(ctx context.Context, b *testbed.Testbed, args []string) error {
+				return power.do(b, ctx, args[0])
+			}),
+		})
 	}
+	return cmd
 }
 
 func newLoadCommand() *cobra.Command {
@@ -97,13 +92,9 @@ func newLoadCommand() *cobra.Command {
 		Use:   "load ARCHIVE [NODE]...",
 		Short: "Import an image archive into containerd of all nodes, or of the given ones",
 		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := testbed.Open()
-			if err != nil {
-				return err
-			}
-			return b.Load(cmd.Context(), args[0], args[1:]...)
-		},
+		RunE: onCluster(func(ctx context.Context, b *testbed.Testbed, args []string) error {
+			return b.Load(ctx, args[0], args[1:]...)
+		}),
 	}
 }
 
@@ -115,7 +106,9 @@ func newLogsCommand() *cobra.Command {
 		Args:  cobra.MaximumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 2 {
-				return printFile(plan.Log(args[0], args[1]))
+				log, err := os.ReadFile(plan.Log(args[0], args[1]))
+				fmt.Printf("%s", log)
+				return err
 			}
 			name := "*"
 			if len(args) == 1 {
@@ -135,14 +128,4 @@ func newLogsCommand() *cobra.Command {
 			return nil
 		},
 	}
-}
-
-func printFile(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = io.Copy(os.Stdout, f)
-	return err
 }

@@ -1,9 +1,7 @@
 package testbed
 
 import (
-	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/beeline-cni/beeline/test/kubernetes/config"
@@ -50,14 +48,8 @@ const repositoryList = plan.RunDir + "/repositories.yaml"
 
 // writeAccess writes the files for users of the cluster.
 func (b *Testbed) writeAccess(identities *config.Identities) error {
-	var environ strings.Builder
-	for _, variable := range b.environ("PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin") {
-		name, value, _ := strings.Cut(variable, "=")
-		fmt.Fprintf(&environ, "%s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
-	}
 	files := config.Files{
 		filepath.Base(plan.Kubeconfig): identities.Administrator(),
-		filepath.Base(plan.EnvFile):    []byte(environ.String()),
 		filepath.Base(repositoryList):  []byte(images.RepositoryList),
 	}
 	return files.Write(plan.RunDir)

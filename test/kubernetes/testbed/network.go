@@ -16,7 +16,7 @@ import (
 )
 
 // installNetwork installs the network on the nodes. ranges are the pod CIDRs by node.
-func (b *Testbed) installNetwork(ctx context.Context, ranges map[string][]netip.Prefix, p Parts) error {
+func (b *Testbed) installNetwork(ctx context.Context, ranges map[string][]netip.Prefix) error {
 	for _, n := range b.Cluster.Nodes {
 		if err := installPlugins(n.Name, b.Cluster.Options.Network); err != nil {
 			return err
@@ -33,7 +33,7 @@ func (b *Testbed) installNetwork(ctx context.Context, ranges map[string][]netip.
 			}
 		}
 	case plan.NetworkBeeline:
-		return b.installBeeline(ctx, p)
+		return b.installBeeline(ctx)
 	}
 	return nil
 }
@@ -72,19 +72,16 @@ func (b *Testbed) writeOnNode(ctx context.Context, node, path string, content []
 }
 
 // installBeeline loads the image on the nodes and applies the manifest, as users do.
-func (b *Testbed) installBeeline(ctx context.Context, p Parts) error {
-	if p.Manifest == "" || p.Archive == "" {
-		return errors.New("the network beeline needs a manifest and an image archive")
-	}
-	if err := b.Load(ctx, p.Archive); err != nil {
+func (b *Testbed) installBeeline(ctx context.Context) error {
+	if err := b.Load(ctx, beelineArchive); err != nil {
 		return err
 	}
-	manifest, err := os.ReadFile(p.Manifest)
+	manifest, err := os.ReadFile(beelineManifest)
 	if err != nil {
 		return err
 	}
 	if manifest, err = fitManifest(b.Cluster, manifest); err != nil {
-		return fmt.Errorf("fit %s to the cluster: %w", p.Manifest, err)
+		return fmt.Errorf("fit %s to the cluster: %w", beelineManifest, err)
 	}
 	if err := os.WriteFile(plan.BeelineManifest, manifest, 0o644); err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -63,27 +62,12 @@ func (b *Testbed) Nodes(context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// Environ returns the variables that Command adds to this process's own.
-func (b *Testbed) Environ() []string { return b.environ("PATH=" + os.Getenv("PATH")) }
-
-// environ takes the rest of PATH from the caller.
-func (b *Testbed) environ(path string) []string {
-	nodes, _ := b.Nodes(context.Background()) // never fails
-	kubectl := ""
-	for _, dir := range b.binaries {
-		if _, err := os.Stat(filepath.Join(dir, "kubectl")); err == nil {
-			kubectl = filepath.Join(dir, "kubectl")
-		}
-	}
+// environ returns the variables that Command adds to this process's own.
+func (b *Testbed) environ() []string {
 	return []string{
 		"KUBECONFIG=" + plan.Kubeconfig,
-		"KUBECTL=" + kubectl,
 		"KUBE_TEST_REPO_LIST=" + repositoryList,
-		"PATH=" + strings.Join(b.binaries, ":") + ":" + strings.TrimPrefix(path, "PATH="),
-		"BEELINE_CLUSTER_NETNS=" + plan.NetnsPath(plan.ControlPlane),
-		"BEELINE_CLUSTER_NODES=" + strings.Join(nodes, " "),
-		"BEELINE_CLUSTER_NETWORK=" + b.Cluster.Options.Network,
-		"BEELINE_CLUSTER_KUBERNETES=" + b.Cluster.Options.Kubernetes,
+		"PATH=" + strings.Join(b.binaries, ":") + ":" + os.Getenv("PATH"),
 	}
 }
 
@@ -91,14 +75,14 @@ func (b *Testbed) environ(path string) []string {
 var proxies = []string{"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
 
 // Command makes a command in the control plane's network namespace, which reaches the API server, nodes and pods, with
-// the variables of Environ. Everything else is this machine's.
+// the variables of environ. Everything else is this machine's.
 func (b *Testbed) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + plan.NetnsPath(plan.ControlPlane), "--", name}, args...)...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		key, _, _ := strings.Cut(variable, "=")
 		return slices.Contains(proxies, strings.ToLower(key))
 	})
-	cmd.Env = append(cmd.Env, b.Environ()...)
+	cmd.Env = append(cmd.Env, b.environ()...)
 	return cmd
 }
 

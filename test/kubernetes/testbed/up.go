@@ -27,18 +27,15 @@ type Parts struct {
 	Boot string
 	// Images are the archives to import into every node.
 	Images []images.Archive
-	// Manifest and Archive are Beeline's manifest and image. Only for the network beeline.
-	Manifest, Archive string
 }
 
-// Paths of Beeline's files in the top directory of the project. `make image` builds Archive.
+// Beeline's files in the top directory of the project. `make image` builds the archive.
 const (
-	Manifest = "deploy/beeline.yaml"
-	Archive  = "bin/beeline-image.tar"
+	beelineManifest = "deploy/beeline.yaml"
+	beelineArchive  = "bin/beeline-image.tar"
 )
 
-// Build builds what the cache lacks, and returns the parts of a cluster with Manifest and Archive. It runs in the top
-// directory of the project.
+// Build builds what the cache lacks, and returns the parts of a cluster. It runs in the top directory of the project.
 func Build(ctx context.Context, kubernetes string, print Printf) (Parts, error) {
 	cache, err := kubebuild.OpenCache()
 	if err != nil {
@@ -57,7 +54,7 @@ func Build(ctx context.Context, kubernetes string, print Printf) (Parts, error) 
 	if _, err := output(build); err != nil {
 		return Parts{}, err
 	}
-	return Parts{Binaries: cache.Bins(kubernetes), Boot: boot, Images: archives, Manifest: Manifest, Archive: Archive}, nil
+	return Parts{Binaries: cache.Bins(kubernetes), Boot: boot, Images: archives}, nil
 }
 
 // requirements are programs that are not built here, with the Debian packages that have them.
@@ -68,7 +65,7 @@ var requirements = map[string]string{
 // pluginDir is Debian's directory of reference plugins.
 const pluginDir = "/usr/lib/cni"
 
-func checkRequirements() error {
+func checkRequirements(o plan.Options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a cluster needs root")
 	}
@@ -81,6 +78,9 @@ func checkRequirements() error {
 	if _, err := os.Stat(filepath.Join(pluginDir, "loopback")); err != nil {
 		errs = append(errs, fmt.Errorf("%s is missing (Debian package containernetworking-plugins, make deps)", pluginDir))
 	}
+	if _, err := os.Stat(beelineArchive); err != nil && o.Network == plan.NetworkBeeline {
+		errs = append(errs, fmt.Errorf("%w (make image)", err))
+	}
 	return errors.Join(errs...)
 }
 
@@ -88,7 +88,7 @@ func checkRequirements() error {
 // whose start failed stays, so that its logs can be read. The next Up or Down removes it, and also a cluster whose
 // machines were killed.
 func Up(ctx context.Context, o plan.Options, p Parts, print Printf) (*Testbed, error) {
-	if err := checkRequirements(); err != nil {
+	if err := checkRequirements(o); err != nil {
 		return nil, err
 	}
 	unlock, err := lock(ctx)
@@ -176,7 +176,7 @@ func (b *Testbed) start(ctx context.Context, p Parts) error {
 		return err
 	}
 	step("the nodes are registered and have pod CIDRs")
-	if err := b.installNetwork(ctx, ranges, p); err != nil {
+	if err := b.installNetwork(ctx, ranges); err != nil {
 		return err
 	}
 	if b.Cluster.Options.Network != plan.NetworkNone {
