@@ -11,8 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/beeline-cni/beeline/test/kubernetes/config"
 	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 )
 
@@ -29,10 +29,7 @@ func (s starts) quantile(share float64) time.Duration {
 	return s.each[max(0, int(math.Ceil(share*float64(len(s.each))))-1)]
 }
 
-const (
-	image = "localhost/k8s/pause:3.10.2"
-	label = "podstart"
-)
+const label = "podstart"
 
 // startPods creates count pods, alternating between the nodes, waits until all run, and deletes them. It times events of
 // a watch, because the API's timestamps are whole seconds.
@@ -51,12 +48,8 @@ func startPods(ctx context.Context, cluster *testbed.Testbed, count int) (s star
 		cancel()
 		_ = watch.Wait() // killed by cancel
 	}()
-	objects, err := manifest(cluster, count)
-	if err != nil {
-		return s, err
-	}
 	create := cluster.Command(ctx, "kubectl", "create", "-f", "-")
-	create.Stdin = strings.NewReader(objects)
+	create.Stdin = strings.NewReader(manifest(cluster, count))
 	created := make(chan error, 1)
 	begin := time.Now()
 	go func() {
@@ -100,22 +93,22 @@ func awaitRunning(events *json.Decoder, count int) (s starts, err error) {
 	return s, nil
 }
 
-// manifest is a list of pods, alternating between the nodes.
-func manifest(cluster *testbed.Testbed, count int) (string, error) {
-	var items []any
+// pod is the manifest of a pod, without its name, node and image.
+const pod = `---
+apiVersion: v1
+kind: Pod
+metadata: {name: podstart-%03d, labels: {podstart: "yes"}}
+spec:
+  nodeSelector: {kubernetes.io/hostname: %s}
+  terminationGracePeriodSeconds: 0
+  containers: [{name: pause, image: %s, imagePullPolicy: Never}]
+`
+
+// manifest describes pods, alternating between the nodes.
+func manifest(cluster *testbed.Testbed, count int) (text string) {
 	nodes := cluster.Cluster.Nodes
 	for i := range count {
-		none := int64(0)
-		items = append(items, corev1.Pod{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("podstart-%03d", i), Labels: map[string]string{label: "yes"}},
-			Spec: corev1.PodSpec{
-				NodeSelector:                  map[string]string{corev1.LabelHostname: nodes[i%len(nodes)].Name},
-				TerminationGracePeriodSeconds: &none,
-				Containers:                    []corev1.Container{{Name: "pause", Image: image, ImagePullPolicy: corev1.PullNever}},
-			},
-		})
+		text += fmt.Sprintf(pod, i, nodes[i%len(nodes)].Name, config.PauseImage)
 	}
-	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
-	return string(text), err
+	return text
 }

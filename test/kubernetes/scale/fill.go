@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -85,21 +84,13 @@ func fill(ctx context.Context, o *options) (count int, err error) {
 
 // put writes objects in one transaction, by etcd's JSON gateway.
 func put(ctx context.Context, all []stored) error {
-	type request struct {
-		Key   string `json:"key"`
-		Value string `json:"value"`
-	}
-	type operation struct {
-		Put request `json:"requestPut"`
-	}
-	var operations []operation
+	var operations []object
 	for _, s := range all {
 		value, err := json.Marshal(s.object)
 		if err != nil {
 			return err
 		}
-		encode := base64.StdEncoding.EncodeToString
-		operations = append(operations, operation{request{encode([]byte("/registry/" + s.key)), encode(value)}})
+		operations = append(operations, object{"requestPut": object{"key": []byte("/registry/" + s.key), "value": value}})
 	}
 	body, err := json.Marshal(object{"success": operations})
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 
 	"github.com/beeline-cni/beeline/test/kubernetes/images"
@@ -44,7 +43,7 @@ func load(ctx context.Context, node string, a images.Archive) error {
 		err = ctr(ctx, node, nil, append([]string{"tag", "--force"}, a.Names...)...)
 	}
 	if err != nil {
-		return fmt.Errorf("load %s: %w", a.File, err)
+		return fmt.Errorf("load %s on %s: %w", a.File, node, err)
 	}
 	return nil
 }
@@ -56,8 +55,6 @@ func ctr(ctx context.Context, node string, input io.Reader, args ...string) erro
 		return err
 	}
 	cmd.Stdin = input
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("ctr images %s on %s: %w: %s", strings.Join(args, " "), node, err, out)
-	}
-	return nil
+	_, err = Output(cmd)
+	return err
 }

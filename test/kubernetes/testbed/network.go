@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -9,6 +10,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/beeline-cni/beeline/test/kubernetes/config"
@@ -65,10 +68,8 @@ func (b *Testbed) writeOnNode(ctx context.Context, node, path string, content []
 		return err
 	}
 	cmd.Stdin = strings.NewReader(string(content))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("write %s on %s: %w: %s", path, node, err, out)
-	}
-	return nil
+	_, err = Output(cmd)
+	return err
 }
 
 // installBeeline loads the image on the nodes and applies the manifest, as users do.
@@ -130,27 +131,22 @@ func (b *Testbed) awaitRanges(ctx context.Context) (map[string][]netip.Prefix, e
 
 // ranges returns the pod CIDRs by node, without nodes that have none yet.
 func (b *Testbed) ranges(ctx context.Context) (map[string][]netip.Prefix, error) {
-	out, err := b.Kubectl(ctx, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.podCIDRs[*]}{"\n"}{end}`)
+	out, err := b.Kubectl(ctx, "get", "nodes", "-o", "json")
 	if err != nil {
 		return nil, err
 	}
-	return parseRanges(out)
-}
-
-// parseRanges reads lines of a node's name and its CIDRs, and skips nodes without any.
-func parseRanges(text string) (map[string][]netip.Prefix, error) {
+	var nodes corev1.NodeList
+	if err := json.Unmarshal([]byte(out), &nodes); err != nil {
+		return nil, err
+	}
 	ranges := map[string][]netip.Prefix{}
-	for line := range strings.Lines(text) {
-		words := strings.Fields(line)
-		if len(words) < 2 {
-			continue
-		}
-		for _, word := range words[1:] {
-			r, err := netip.ParsePrefix(word)
+	for _, n := range nodes.Items {
+		for _, cidr := range n.Spec.PodCIDRs {
+			r, err := netip.ParsePrefix(cidr)
 			if err != nil {
-				return nil, fmt.Errorf("pod CIDR of node %s: %w", words[0], err)
+				return nil, fmt.Errorf("pod CIDR of node %s: %w", n.Name, err)
 			}
-			ranges[words[0]] = append(ranges[words[0]], r)
+			ranges[n.Name] = append(ranges[n.Name], r)
 		}
 	}
 	return ranges, nil

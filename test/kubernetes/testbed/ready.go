@@ -37,7 +37,7 @@ func (b *Testbed) awaitAll(ctx context.Context, kind, wanted, ready string) erro
 func (b *Testbed) applyManifest(ctx context.Context, manifest string) error {
 	cmd := b.Command(ctx, "kubectl", "apply", "-f", "-")
 	cmd.Stdin = strings.NewReader(manifest)
-	_, err := output(cmd)
+	_, err := Output(cmd)
 	return err
 }
 

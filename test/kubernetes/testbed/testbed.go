@@ -96,15 +96,15 @@ func (b *Testbed) NodeCommand(ctx context.Context, node string, args ...string) 
 
 // Kubectl runs kubectl and returns its output. The error contains stderr.
 func (b *Testbed) Kubectl(ctx context.Context, args ...string) (string, error) {
-	return output(b.Command(ctx, "kubectl", args...))
+	return Output(b.Command(ctx, "kubectl", args...))
 }
 
-// output runs a command and returns its output. The error contains stderr.
-func output(cmd *exec.Cmd) (string, error) {
+// Output runs a command and returns its output. The error contains stderr.
+func Output(cmd *exec.Cmd) (string, error) {
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args[min(3, len(cmd.Args)-1):], " "), err, strings.TrimSpace(stderr.String()))
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
 	}
 	return strings.TrimSpace(stdout.String()), nil
 }

@@ -2,32 +2,12 @@ package testbed
 
 import (
 	"errors"
-	"net/netip"
 	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
-
-func TestParseRanges(t *testing.T) {
-	got, err := parseRanges("n1 10.244.0.0/24 fd00:244::/64\nn2\nn3 10.244.2.0/24\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string][]netip.Prefix{
-		"n1": {netip.MustParsePrefix("10.244.0.0/24"), netip.MustParsePrefix("fd00:244::/64")},
-		"n3": {netip.MustParsePrefix("10.244.2.0/24")},
-	}
-	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
-		t.Error(d)
-	}
-	if _, err := parseRanges("n1 nonsense\n"); err == nil || !strings.Contains(err.Error(), "n1") {
-		t.Errorf("nonsense: %v", err)
-	}
-}
 
 // TestCommandsAreUndisturbed checks that commands have no proxy variables, and the order of PATH.
 func TestCommandsAreUndisturbed(t *testing.T) {

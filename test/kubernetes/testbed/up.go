@@ -51,7 +51,7 @@ func Build(ctx context.Context, kubernetes string, print Printf) (Parts, error) 
 	boot := filepath.Join(cache.Shared(), "boot")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", boot, "./test/kubernetes/machine/boot")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if _, err := output(build); err != nil {
+	if _, err := Output(build); err != nil {
 		return Parts{}, err
 	}
 	return Parts{Binaries: cache.Bins(kubernetes), Boot: boot, Images: archives}, nil

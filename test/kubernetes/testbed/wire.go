@@ -10,13 +10,9 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// run runs a command. The error contains its output.
 func run(ctx context.Context, name string, args ...string) error {
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	_, err := Output(exec.CommandContext(ctx, name, args...))
+	return err
 }
 
 // apply runs the batches in order.
@@ -28,8 +24,8 @@ func apply(ctx context.Context, batches ...plan.Batch) error {
 		}
 		cmd := exec.CommandContext(ctx, "ip", args...)
 		cmd.Stdin = strings.NewReader(strings.Join(b.Commands, "\n") + "\n")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("wire %s: %w: %s", b.Netns, err, strings.TrimSpace(string(out)))
+		if _, err := Output(cmd); err != nil {
+			return fmt.Errorf("wire %s: %w", b.Netns, err)
 		}
 	}
 	return nil
@@ -79,7 +75,7 @@ func wireAll(ctx context.Context, c plan.Cluster) error {
 
 // ourNamespaces lists the network namespaces of this machine with the cluster's prefix.
 func ourNamespaces(ctx context.Context) ([]string, error) {
-	out, err := output(exec.CommandContext(ctx, "ip", "netns", "list"))
+	out, err := Output(exec.CommandContext(ctx, "ip", "netns", "list"))
 	if err != nil {
 		return nil, err
 	}

@@ -2,23 +2,22 @@ package testcluster
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/beeline-cni/beeline/lab/kubebuild"
+	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 )
 
 // namespace holds the pods through which commands run on nodes.
 const namespace = "smoke-nodes"
+
+//go:embed nodes.yaml
+var nodePods string
 
 // Remote is the cluster of a kubeconfig. Commands on its nodes run in privileged pods.
 type Remote struct {
@@ -82,40 +81,29 @@ func (r *Remote) Load(ctx context.Context, archive string, nodes ...string) erro
 	}
 	// Find the command first: kubectl waits long if the command for an archive does not run.
 	const find = `command -v ctr || { command -v k3s && echo ctr; }`
-	var errs []error
 	for _, node := range nodes {
-		errs = append(errs, func() error {
-			ctr, err := r.onNode(ctx, node, "sh", "-c", find)
-			if err != nil {
-				return fmt.Errorf("find ctr on %s: %w", node, err)
-			}
-			f, err := os.Open(archive)
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			cmd, err := r.NodeCommand(ctx, node, append(strings.Fields(ctr), "-n", "k8s.io", "images", "import", "-")...)
-			if err != nil {
-				return err
-			}
-			cmd.Stdin = f
-			if out, err := cmd.CombinedOutput(); err != nil {
-				return fmt.Errorf("load %s on %s: %w: %s", archive, node, err, out)
-			}
-			return nil
-		}())
+		cmd, err := r.NodeCommand(ctx, node, "sh", "-c", find)
+		if err != nil {
+			return err
+		}
+		ctr, err := testbed.Output(cmd)
+		if err != nil {
+			return fmt.Errorf("find ctr on %s: %w", node, err)
+		}
+		f, err := os.Open(archive)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if cmd, err = r.NodeCommand(ctx, node, append(strings.Fields(ctr), "-n", "k8s.io", "images", "import", "-")...); err != nil {
+			return err
+		}
+		cmd.Stdin = f
+		if _, err := testbed.Output(cmd); err != nil {
+			return fmt.Errorf("load %s on %s: %w", archive, node, err)
+		}
 	}
-	return errors.Join(errs...)
-}
-
-// onNode runs a command on a node and returns its output.
-func (r *Remote) onNode(ctx context.Context, node string, args ...string) (string, error) {
-	cmd, err := r.NodeCommand(ctx, node, args...)
-	if err != nil {
-		return "", err
-	}
-	out, err := cmd.Output()
-	return string(out), err
+	return nil
 }
 
 // Close removes the pods on the nodes.
@@ -125,75 +113,29 @@ func (r *Remote) Close() error {
 }
 
 func (r *Remote) kubectl(ctx context.Context, input string, args ...string) (string, error) {
-	var stdout, stderr strings.Builder
 	cmd := r.Command(ctx, "kubectl", args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return stdout.String(), nil
+	cmd.Stdin = strings.NewReader(input)
+	return testbed.Output(cmd)
 }
 
 // startPods starts a privileged pod on each node, and returns their names by node.
 func (r *Remote) startPods() (map[string]string, error) {
 	ctx := context.Background()
-	manifest, err := json.Marshal(nodePods(Image()))
-	if err != nil {
-		return nil, err
-	}
-	if _, err := r.kubectl(ctx, "", "get", "namespace", namespace); err != nil {
-		if _, err := r.kubectl(ctx, "", "create", "namespace", namespace); err != nil {
-			return nil, err
-		}
-	}
-	const label = "pod-security.kubernetes.io/enforce=privileged"
-	if _, err := r.kubectl(ctx, "", "label", "namespace", namespace, label, "--overwrite"); err != nil {
-		return nil, err
-	}
-	if _, err := r.kubectl(ctx, string(manifest), "apply", "-f", "-"); err != nil {
+	manifest := strings.ReplaceAll(nodePods, "IMAGE", Image())
+	if _, err := r.kubectl(ctx, manifest, "apply", "-f", "-"); err != nil {
 		return nil, err
 	}
 	if _, err := r.kubectl(ctx, "", "-n", namespace, "rollout", "status", "daemonset/node", "--timeout=2m"); err != nil {
 		return nil, fmt.Errorf("%w (do all nodes have the image %s, or can they pull it?)", err, Image())
 	}
-	text, err := r.kubectl(ctx, "", "-n", namespace, "get", "pods", "-l", "name=node", "-o", "json")
+	list, err := r.kubectl(ctx, "", "-n", namespace, "get", "pods", "-l", "name=node", "-o", `jsonpath={range .items[*]}{.spec.nodeName} {.metadata.name}{"\n"}{end}`)
 	if err != nil {
 		return nil, err
 	}
-	var list corev1.PodList
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		return nil, fmt.Errorf("read pods: %w", err)
-	}
 	pods := map[string]string{}
-	for _, p := range list.Items {
-		pods[p.Spec.NodeName] = p.Name
+	for line := range strings.Lines(list) {
+		node, pod, _ := strings.Cut(strings.TrimSpace(line), " ")
+		pods[node] = pod
 	}
 	return pods, nil
-}
-
-// nodePods are the pods on the nodes: `probe node` runs commands in the node's file system, network and process
-// namespace.
-func nodePods(image string) *appsv1.DaemonSet {
-	labels := map[string]string{"name": "node"}
-	propagation, privileged, grace := corev1.MountPropagationHostToContainer, true, int64(1)
-	return &appsv1.DaemonSet{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
-		ObjectMeta: metav1.ObjectMeta{Name: "node", Namespace: namespace},
-		Spec: appsv1.DaemonSetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{
-					HostNetwork: true, HostPID: true, HostIPC: true, TerminationGracePeriodSeconds: &grace,
-					Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-					Containers: []corev1.Container{{
-						Name: "node", Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Args: []string{"wait"},
-						SecurityContext: &corev1.SecurityContext{Privileged: &privileged},
-						VolumeMounts:    []corev1.VolumeMount{{Name: "host", MountPath: "/host", MountPropagation: &propagation}},
-					}},
-					Volumes: []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}},
-				},
-			},
-		},
-	}
 }
