@@ -77,10 +77,10 @@ func (a *adding) device(container string) agentapi.AddRequest {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return agentapi.AddRequest{
+	return agentapi.AddRequest{Endpoint: agentapi.Endpoint{
 		Attachment: agentapi.Attachment{ContainerID: container, IfName: container}, HostDevice: made.HostName, HostIfIndex: made.HostIndex,
 		HostMAC: made.HostMAC.String(), PodMAC: made.PodMAC.String(), Pod: agentapi.PodRef{Namespace: "shop", Name: container},
-	}
+	}}
 }
 
 func (a *adding) pin(device, program string) string {

@@ -21,7 +21,7 @@ func (a *Agent) endpointOptions() endpoint.Options {
 }
 
 // Add implements agentapi.Service.
-func (a *Agent) Add(ctx context.Context, req agentapi.AddRequest) (_ *agentapi.AddResponse, err error) {
+func (a *Agent) Add(ctx context.Context, req agentapi.AddRequest) (_ *agentapi.Endpoint, err error) {
 	defer a.metrics.request("add", &err)()
 	return a.endpoints.Add(ctx, req)
 }

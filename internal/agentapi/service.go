@@ -5,8 +5,9 @@ import "context"
 // Service is what the agent does for the plugin and the command line. Methods are safe for concurrent use. Errors
 // that callers branch on are of type *Error; any other is sent to the client as CodeInternal.
 type Service interface {
-	// Add makes an endpoint for an existing pod device. CodeConflict if the attachment has one already.
-	Add(ctx context.Context, req AddRequest) (*AddResponse, error)
+	// Add makes an endpoint for an existing pod device and returns it, with its addresses and the MTU of the pod.
+	// CodeConflict if the attachment has one already.
+	Add(ctx context.Context, req AddRequest) (*Endpoint, error)
 	// Delete removes an endpoint and its host device. A missing one is no error, and a later device of the same name
 	// stays.
 	Delete(ctx context.Context, req DeleteRequest) error

@@ -26,23 +26,12 @@ type Attachment struct {
 // AddRequest requests an endpoint for an existing pod device: the plugin has created the pair and moved one end into
 // the pod. An endpoint exists exactly as long as its host device.
 type AddRequest struct {
-	Attachment
-	// Network is the name of the CNI network, for GC: a runtime lists the valid attachments of one network.
-	Network     string `json:"network"`
-	Netns       string `json:"netns"`
-	Pod         PodRef `json:"pod"`
-	HostDevice  string `json:"hostDevice"`
-	HostIfIndex int    `json:"hostIfIndex"`
-	// HostMAC and PodMAC are the link-layer addresses of the two ends, in colon notation.
-	HostMAC string `json:"hostMAC"`
-	PodMAC  string `json:"podMAC"`
-	// ThroughStack makes the pod's packets pass the kernel stack, with eBPF routing too: it says in a few words why
-	// (see Endpoint.ThroughStack). If it is empty, the agent's routing decides.
-	ThroughStack string `json:"throughStack,omitempty"`
-	// PortMappings are host ports of the pod. An agent that does not translate them leaves them to the next plugin of
-	// the chain, and the pod's packets to the kernel stack, unless Direct says that the network's pods never use it.
-	PortMappings []PortMapping `json:"portMappings,omitempty"`
-	Direct       bool          `json:"direct,omitempty"`
+	// Endpoint is what the plugin knows of it. If ThroughStack is not empty, the pod's packets pass the kernel stack, with
+	// eBPF routing too; else the agent's routing decides. An agent that does not translate PortMappings leaves them to the
+	// next plugin of the chain, and the pod's packets to the kernel stack, unless Direct says that the network's pods never
+	// use it.
+	Endpoint
+	Direct bool `json:"direct,omitempty"`
 }
 
 // Protocols are the transport protocols, as in Kubernetes.
@@ -69,40 +58,32 @@ type DeleteRequest struct {
 // NoDevice is the HostIfIndex of a container without a device: only its endpoint is removed.
 const NoDevice = -1
 
-// AddResponse is what the plugin configures inside the pod.
-type AddResponse struct {
-	// Addresses are host prefixes (/32, /128), at most one of each family.
-	Addresses []netip.Prefix `json:"addresses"`
-	// Gateways are the static next hops, one for each family in Addresses, in the same order. They are link-scoped
-	// addresses (169.254.1.1, fe80::1). The plugin installs a permanent neighbour entry with HostMAC for them, so
-	// pods never resolve their gateway.
-	Gateways []netip.Addr `json:"gateways"`
-	// MTU of the pod's device, in bytes, without the link-layer header.
-	MTU int `json:"mtu"`
-}
-
 // StateReady is the State of an endpoint without problems.
 const StateReady = "ready"
 
 // Endpoint is one pod interface in the agent's state.
 type Endpoint struct {
 	Attachment
-	Network     string       `json:"network"`
-	Pod         PodRef       `json:"pod"`
-	Netns       string       `json:"netns"`
-	HostDevice  string       `json:"hostDevice"`
-	HostIfIndex int          `json:"hostIfIndex"`
-	HostMAC     string       `json:"hostMAC"`
-	PodMAC      string       `json:"podMAC"`
-	Addresses   []netip.Addr `json:"addresses"`
-	MTU         int          `json:"mtu"`
+	// Network is the name of the CNI network, for GC: a runtime lists the valid attachments of one network.
+	Network     string `json:"network"`
+	Pod         PodRef `json:"pod"`
+	Netns       string `json:"netns"`
+	HostDevice  string `json:"hostDevice"`
+	HostIfIndex int    `json:"hostIfIndex"`
+	// HostMAC and PodMAC are the link-layer addresses of the two ends, in colon notation.
+	HostMAC string `json:"hostMAC"`
+	PodMAC  string `json:"podMAC"`
+	// Addresses are at most one of each family.
+	Addresses []netip.Addr `json:"addresses"`
+	// MTU of the pod's device, in bytes, without the link-layer header.
+	MTU int `json:"mtu"`
 	// Namespace is the kernel's id of the pod's network namespace in the host's, plus 1: the datapath finds the pod's
 	// sockets by it. 0 if unknown.
 	Namespace int `json:"namespace,omitempty"`
 	// ThroughStack says in a few words why the pod's packets pass the kernel stack, such as "port mapping". It is
 	// empty when they bypass it.
 	ThroughStack string `json:"throughStack,omitempty"`
-	// Added is when the endpoint was made; missing for endpoints of older agents.
+	// Added is when the endpoint was made; missing if its file was lost.
 	Added time.Time `json:"added,omitzero"`
 	// PortMappings are the host ports that the agent translates to the pod.
 	PortMappings []PortMapping `json:"portMappings,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 
 	cnins "github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/skel"
@@ -51,11 +52,13 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	}
 	defer p.undo(&err, "delete the pod's device", func() error { return p.Devices.Delete(dev.HostName) })
 
-	var resp *agentapi.AddResponse
+	var endpoint *agentapi.Endpoint
 	err = p.request(func(ctx context.Context) (err error) {
-		req := addRequest(args, conf.Name, pod, dev)
-		req.ThroughStack, req.PortMappings, req.Direct = throughStack, ports, conf.Routing == routingEBPF
-		resp, err = agent.Add(ctx, req)
+		endpoint, err = agent.Add(ctx, agentapi.AddRequest{Direct: conf.Routing == routingEBPF, Endpoint: agentapi.Endpoint{
+			Attachment: attachment(args), Network: conf.Name, Netns: args.Netns, Pod: pod,
+			HostDevice: dev.HostName, HostIfIndex: dev.HostIndex, HostMAC: dev.HostMAC.String(), PodMAC: dev.PodMAC.String(),
+			ThroughStack: throughStack, PortMappings: ports,
+		}})
 		return err
 	})
 	if err != nil {
@@ -68,7 +71,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 		})
 	})
 
-	cfg, err := podConfig(resp, dev.HostMAC)
+	cfg, err := podConfig(endpoint, dev.HostMAC)
 	if err != nil {
 		return err
 	}
@@ -126,34 +129,27 @@ func (p *Plugin) checkNew(args *skel.CmdArgs) error {
 	return nil
 }
 
-func addRequest(args *skel.CmdArgs, network string, pod agentapi.PodRef, dev device.PodDevice) agentapi.AddRequest {
-	return agentapi.AddRequest{
-		Attachment:  attachment(args),
-		Network:     network,
-		Netns:       args.Netns,
-		Pod:         pod,
-		HostDevice:  dev.HostName,
-		HostIfIndex: dev.HostIndex,
-		HostMAC:     dev.HostMAC.String(),
-		PodMAC:      dev.PodMAC.String(),
-	}
-}
+// The static next hops of every pod. They are link-scoped addresses with a permanent neighbour entry, so that pods never
+// resolve their gateway.
+var (
+	gatewayIPv4 = netip.MustParseAddr("169.254.1.1")
+	gatewayIPv6 = netip.MustParseAddr("fe80::1")
+)
 
-// podConfig validates the agent's response, so that a bug does not break the pod.
-func podConfig(resp *agentapi.AddResponse, hostMAC net.HardwareAddr) (device.PodConfig, error) {
-	invalid := func(format string, args ...any) (device.PodConfig, error) {
-		return device.PodConfig{}, types.NewError(types.ErrInternal, "response of the agent: "+fmt.Sprintf(format, args...), "")
-	}
-	if len(resp.Addresses) == 0 || len(resp.Addresses) != len(resp.Gateways) {
-		return invalid("%d addresses and %d gateways", len(resp.Addresses), len(resp.Gateways))
-	}
-	for i, prefix := range resp.Addresses {
-		if !prefix.IsValid() || !prefix.IsSingleIP() {
-			return invalid("address %s is not a host prefix", prefix)
+// podConfig is the configuration of the pod's end. It validates the endpoint, so that a bug of the agent does not break
+// the pod.
+func podConfig(endpoint *agentapi.Endpoint, hostMAC net.HardwareAddr) (device.PodConfig, error) {
+	config := device.PodConfig{MTU: endpoint.MTU, HostMAC: hostMAC}
+	for _, addr := range endpoint.Addresses {
+		gateway := gatewayIPv6
+		if addr.Is4() {
+			gateway = gatewayIPv4
 		}
-		if gateway := resp.Gateways[i]; gateway.BitLen() != prefix.Addr().BitLen() {
-			return invalid("gateway %s is not of the family of %s", gateway, prefix)
-		}
+		config.Addresses = append(config.Addresses, netip.PrefixFrom(addr, addr.BitLen()))
+		config.Gateways = append(config.Gateways, gateway)
 	}
-	return device.PodConfig{MTU: resp.MTU, Addresses: resp.Addresses, Gateways: resp.Gateways, HostMAC: hostMAC}, nil
+	if len(config.Addresses) == 0 || !config.Addresses[0].IsValid() {
+		return config, types.NewError(types.ErrInternal, fmt.Sprintf("response of the agent: addresses %v", endpoint.Addresses), "")
+	}
+	return config, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 
@@ -33,7 +32,7 @@ type agent struct {
 
 func owner(a agentapi.Attachment) string { return a.ContainerID + "/" + a.IfName }
 
-func (a *agent) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.AddResponse, error) {
+func (a *agent) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.Endpoint, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.adds++
@@ -50,24 +49,13 @@ func (a *agent) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.AddRe
 	case err != nil:
 		return nil, err
 	}
-	e := agentapi.Endpoint{
-		Attachment: req.Attachment, Network: req.Network, Pod: req.Pod, Netns: req.Netns, HostDevice: req.HostDevice,
-		HostIfIndex: req.HostIfIndex, HostMAC: req.HostMAC, PodMAC: req.PodMAC, Addresses: addrs, MTU: a.mtu, State: "ready",
-	}
+	e := req.Endpoint
+	e.Addresses, e.MTU, e.State = addrs, a.mtu, agentapi.StateReady
 	a.endpoints[req.Attachment] = e
 	if a.during != nil {
 		a.during()
 	}
-	resp := &agentapi.AddResponse{MTU: e.MTU}
-	for _, addr := range addrs {
-		gateway := netip.MustParseAddr("169.254.1.1")
-		if addr.Is6() {
-			gateway = netip.MustParseAddr("fe80::1")
-		}
-		resp.Addresses = append(resp.Addresses, netip.PrefixFrom(addr, addr.BitLen()))
-		resp.Gateways = append(resp.Gateways, gateway)
-	}
-	return resp, nil
+	return &e, nil
 }
 
 func (a *agent) Delete(_ context.Context, req agentapi.DeleteRequest) error {

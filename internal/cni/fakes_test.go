@@ -120,27 +120,23 @@ func (w fakeDevices) Delete(name string) error {
 
 type fakeAgent struct{ *fakeNode }
 
-// response is the agent's response to every Add.
-var response = agentapi.AddResponse{
-	Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.5/32"), netip.MustParsePrefix("fd00::5/128")},
-	Gateways:  []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")},
-	MTU:       1450,
-}
+// addresses and mtu are what the agent gives every pod.
+var addresses = []netip.Addr{netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("fd00::5")}
 
-func (w fakeAgent) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.AddResponse, error) {
+const mtu = 1450
+
+func (w fakeAgent) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.Endpoint, error) {
 	w.added = append(w.added, req)
 	if err := w.step("agent add"); err != nil {
 		return nil, err
 	}
-	w.endpoints[req.Attachment] = agentapi.Endpoint{
-		Attachment: req.Attachment, HostDevice: req.HostDevice, HostMAC: req.HostMAC, PodMAC: req.PodMAC,
-		Addresses: []netip.Addr{response.Addresses[0].Addr(), response.Addresses[1].Addr()}, MTU: response.MTU, State: agentapi.StateReady,
-	}
-	resp := response
+	e := req.Endpoint
+	e.Addresses, e.MTU, e.State = addresses, mtu, agentapi.StateReady
+	w.endpoints[req.Attachment] = e
 	if w.fail["bad response"] != nil {
-		resp.Gateways = resp.Gateways[:1]
+		e.Addresses = nil
 	}
-	return &resp, nil
+	return &e, nil
 }
 
 func (w fakeAgent) Delete(_ context.Context, req agentapi.DeleteRequest) error {

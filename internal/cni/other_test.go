@@ -107,7 +107,7 @@ func TestCheck(t *testing.T) {
 		{"other device", endpoint(func(e *agentapi.Endpoint) { e.HostDevice = "blother" }), ErrDiffers, "is on device blother"},
 		{"other address", endpoint(func(e *agentapi.Endpoint) {
 			e.Addresses = e.Addresses[:1:1]
-			e.Addresses = append(e.Addresses, response.Gateways[1])
+			e.Addresses = append(e.Addresses, gatewayIPv6)
 		}), ErrDiffers, "address fe80::1"},
 		{"no address", endpoint(func(e *agentapi.Endpoint) { e.Addresses = nil }), ErrDiffers, "no address"},
 		{"bad MAC", endpoint(func(e *agentapi.Endpoint) { e.HostMAC = "x" }), ErrDiffers, `host address "x"`},

@@ -28,7 +28,7 @@ const agentTimeout = 10 * time.Second
 
 // Agent is the agent of this node; agentapi.Client implements it.
 type Agent interface {
-	Add(ctx context.Context, req agentapi.AddRequest) (*agentapi.AddResponse, error)
+	Add(ctx context.Context, req agentapi.AddRequest) (*agentapi.Endpoint, error)
 	Delete(ctx context.Context, req agentapi.DeleteRequest) error
 	Check(ctx context.Context, a agentapi.Attachment) (*agentapi.Endpoint, error)
 	GC(ctx context.Context, req agentapi.GCRequest) error

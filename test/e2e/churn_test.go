@@ -155,9 +155,9 @@ func TestLateRequests(t *testing.T) {
 			t.Errorf("a late DEL of device %d: %v", index, err)
 		}
 	}
-	_, err = n.api().Add(t.Context(), agentapi.AddRequest{
+	_, err = n.api().Add(t.Context(), agentapi.AddRequest{Endpoint: agentapi.Endpoint{
 		Attachment: e.Attachment, Network: e.Network, Netns: e.Netns, HostDevice: e.HostDevice, HostIfIndex: stale, HostMAC: e.HostMAC, PodMAC: e.PodMAC,
-	})
+	}})
 	if !agentapi.HasCode(err, agentapi.CodeInvalid) {
 		t.Errorf("a late ADD: %v, want code %v", err, agentapi.CodeInvalid)
 	}

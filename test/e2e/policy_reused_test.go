@@ -131,7 +131,7 @@ func (r *reused) expectStranger(name string) {
 func (r *reused) addReady(pod *testbed.Pod) netip.Addr {
 	r.t.Helper()
 	conf := runtimeConf(pod)
-	var reply *agentapi.AddResponse
+	var reply *agentapi.Endpoint
 	err := r.here.Do(func() error {
 		pair, err := device.Pods.Create(device.PodSpec{ContainerID: conf.ContainerID, IfName: conf.IfName, Netns: conf.NetNS})
 		if err != nil {
@@ -141,19 +141,19 @@ func (r *reused) addReady(pod *testbed.Pod) netip.Addr {
 		if err := device.Pods.Configure(conf.NetNS, conf.IfName, ready); err != nil {
 			return err
 		}
-		reply, err = r.here.api().Add(context.Background(), agentapi.AddRequest{
+		reply, err = r.here.api().Add(context.Background(), agentapi.AddRequest{Endpoint: agentapi.Endpoint{
 			Attachment: agentapi.Attachment{ContainerID: conf.ContainerID, IfName: conf.IfName},
 			Network:    networkName,
 			Netns:      conf.NetNS,
 			Pod:        agentapi.PodRef{Namespace: "free", Name: pod.Name},
 			HostDevice: pair.HostName, HostIfIndex: pair.HostIndex, HostMAC: pair.HostMAC.String(), PodMAC: pair.PodMAC.String(),
-		})
+		}})
 		return err
 	})
 	if err != nil {
 		r.t.Fatalf("ADD of %s: %v", pod.Name, err)
 	}
-	return reply.Addresses[0].Addr()
+	return reply.Addresses[0]
 }
 
 // sendAtOnce makes the pod send many datagrams to web at once, from an address that its device need not have.

@@ -59,8 +59,8 @@ func (e *Endpoints) HostPortPods() map[cluster.Key]agentapi.PodRef {
 }
 
 // checkPorts rejects a pod that requests a port of this node which another pod or the agent itself has.
-func (e *Endpoints) checkPorts(req agentapi.AddRequest) error {
-	for _, wants := range req.PortMappings {
+func (e *Endpoints) checkPorts(added agentapi.Endpoint) error {
+	for _, wants := range added.PortMappings {
 		if flag := e.flagOfPort(wants.Protocol, int(wants.HostPort)); flag != "" {
 			return agentapi.Errorf(agentapi.CodePortTaken, "port %d/%s of node %s belongs to the network of the node itself (%s)", wants.HostPort, wants.Protocol, e.Config.NodeName, flag)
 		}
@@ -68,7 +68,7 @@ func (e *Endpoints) checkPorts(req agentapi.AddRequest) error {
 	if e.Services == nil {
 		return nil
 	}
-	return lb.CheckPorts(e.Config.NodeName, e.All(), req)
+	return lb.CheckPorts(e.Config.NodeName, e.All(), added)
 }
 
 // openPorts writes the ports of a new pod to the datapath.

@@ -23,7 +23,7 @@ func TestOwnPorts(t *testing.T) {
 		{HostPort: 4789, ContainerPort: 80, Protocol: "tcp"}:  "",
 		{HostPort: 8080, ContainerPort: 80, Protocol: "tcp"}:  "",
 	} {
-		err := e.checkPorts(agentapi.AddRequest{PortMappings: []agentapi.PortMapping{mapping}})
+		err := e.checkPorts(agentapi.Endpoint{PortMappings: []agentapi.PortMapping{mapping}})
 		var coded *agentapi.Error
 		if flag == "" && err != nil || flag != "" && (!errors.As(err, &coded) || coded.Code != agentapi.CodePortTaken || !strings.Contains(err.Error(), flag)) {
 			t.Errorf("%+v: %v, want one that names %q", mapping, err, flag)

@@ -13,7 +13,7 @@ import (
 )
 
 // Add makes an endpoint of a pod device that the plugin has created.
-func (e *Endpoints) Add(ctx context.Context, req agentapi.AddRequest) (*agentapi.AddResponse, error) {
+func (e *Endpoints) Add(ctx context.Context, req agentapi.AddRequest) (*agentapi.Endpoint, error) {
 	begin := time.Now()
 	if err := validate(req); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (e *Endpoints) Add(ctx context.Context, req agentapi.AddRequest) (*agentapi
 		}
 	}
 	e.Log.Info("endpoint added", "pod", p.PodName(), "addresses", p.Addresses, "device", p.HostDevice, "took", time.Since(begin))
-	return response(p), nil
+	return &p, nil
 }
 
 // undo forgets an endpoint, unless a DEL has done so since. Another ADD of the container may have followed the DEL: its
@@ -74,25 +74,14 @@ func (e *Endpoints) add(ctx context.Context, req agentapi.AddRequest) (p agentap
 	} else if ok {
 		return p, 0, agentapi.Errorf(agentapi.CodeConflict, "container %s has an endpoint for %s already: %v", req.ContainerID, req.IfName, old.Addresses)
 	}
-	if err := e.checkPorts(req); err != nil {
+	if err := e.checkPorts(req.Endpoint); err != nil {
 		return p, 0, err
 	}
-	p = agentapi.Endpoint{
-		Attachment:   req.Attachment,
-		Network:      req.Network,
-		Pod:          req.Pod,
-		Netns:        req.Netns,
-		HostDevice:   req.HostDevice,
-		HostIfIndex:  req.HostIfIndex,
-		HostMAC:      req.HostMAC,
-		PodMAC:       req.PodMAC,
-		MTU:          e.node.MTU,
-		Namespace:    host.NetnsID + 1,
-		ThroughStack: e.throughStack(req),
-		Added:        e.nextAdded(time.Now()),
-	}
-	if e.Services != nil {
-		p.PortMappings = req.PortMappings
+	p = req.Endpoint
+	p.MTU, p.Namespace, p.ThroughStack, p.Added = e.node.MTU, host.NetnsID+1, e.throughStack(req), e.nextAdded(time.Now())
+	p.State = agentapi.StateReady
+	if e.Services == nil {
+		p.PortMappings = nil
 	}
 	p.Addresses, err = e.Pool.Allocate(ownerOf(p))
 	if err != nil {

@@ -21,7 +21,7 @@ func TestRequestsOfClientsThatGaveUp(t *testing.T) {
 		"GC":     e.GC(ctx, agentapi.GCRequest{Network: "pods"}),
 		"DELETE": e.Delete(ctx, agentapi.DeleteRequest{Attachment: pod}),
 		"ADD": func() error {
-			_, _, err := e.add(ctx, agentapi.AddRequest{Attachment: pod, HostDevice: "bl1", HostIfIndex: 4})
+			_, _, err := e.add(ctx, agentapi.AddRequest{Endpoint: agentapi.Endpoint{Attachment: pod, HostDevice: "bl1", HostIfIndex: 4}})
 			return err
 		}(),
 	} {

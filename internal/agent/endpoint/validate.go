@@ -3,32 +3,11 @@ package endpoint
 import (
 	"errors"
 	"net"
-	"net/netip"
 
-	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/ipam"
 )
-
-// The static next hops of every pod (see agentapi.AddResponse).
-var (
-	gatewayIPv4 = netip.MustParseAddr("169.254.1.1")
-	gatewayIPv6 = netip.MustParseAddr("fe80::1")
-)
-
-func response(e agentapi.Endpoint) *agentapi.AddResponse {
-	r := &agentapi.AddResponse{MTU: e.MTU}
-	for _, addr := range e.Addresses {
-		r.Addresses = append(r.Addresses, node.HostPrefix(addr))
-		if addr.Is4() {
-			r.Gateways = append(r.Gateways, gatewayIPv4)
-		} else {
-			r.Gateways = append(r.Gateways, gatewayIPv6)
-		}
-	}
-	return r
-}
 
 // allocationError tells the plugin whether waiting helps.
 func allocationError(err error) error {

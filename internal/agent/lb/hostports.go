@@ -56,14 +56,14 @@ func protocolOf(name string) cluster.Protocol {
 }
 
 // CheckPorts fails with agentapi.CodePortTaken if another pod has a port that a new pod requests.
-func CheckPorts(node string, endpoints iter.Seq[agentapi.Endpoint], req agentapi.AddRequest) error {
-	asking := PodKey(agentapi.Endpoint{Attachment: req.Attachment, Pod: req.Pod})
+func CheckPorts(node string, endpoints iter.Seq[agentapi.Endpoint], added agentapi.Endpoint) error {
+	asking := PodKey(added)
 	for e := range endpoints {
 		if PodKey(e) == asking {
 			continue // the same pod, made anew before the old endpoint is removed
 		}
 		for _, has := range e.PortMappings {
-			for _, wants := range req.PortMappings {
+			for _, wants := range added.PortMappings {
 				if has.HostPort == wants.HostPort && has.Protocol == wants.Protocol && overlap(has.HostIP, wants.HostIP) {
 					return agentapi.Errorf(agentapi.CodePortTaken, "port %d/%s of node %s belongs to pod %s", wants.HostPort, wants.Protocol, node, e.PodName())
 				}

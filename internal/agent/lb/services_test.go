@@ -321,15 +321,15 @@ func TestServicesReportBackendsGoneMeanwhile(t *testing.T) {
 }
 
 func TestHostPortConflicts(t *testing.T) {
-	at := func(pod, ip, protocol string, port uint16) agentapi.AddRequest {
+	at := func(pod, ip, protocol string, port uint16) agentapi.Endpoint {
 		m := agentapi.PortMapping{HostPort: port, ContainerPort: 80, Protocol: protocol}
 		if ip != "" {
 			m.HostIP = addr(ip)
 		}
-		return agentapi.AddRequest{Pod: agentapi.PodRef{Namespace: "default", Name: pod}, PortMappings: []agentapi.PortMapping{m}}
+		return agentapi.Endpoint{Pod: agentapi.PodRef{Namespace: "default", Name: pod}, PortMappings: []agentapi.PortMapping{m}}
 	}
 	for name, c := range map[string]struct {
-		has, wants agentapi.AddRequest
+		has, wants agentapi.Endpoint
 		conflict   bool
 	}{
 		"the same":               {at("a", "", "TCP", 80), at("b", "", "TCP", 80), true},
@@ -346,8 +346,7 @@ func TestHostPortConflicts(t *testing.T) {
 		"all of either family":   {at("a", "0.0.0.0", "TCP", 80), at("b", "::", "TCP", 80), false},
 		"all, and all of a kind": {at("a", "", "TCP", 80), at("b", "::", "TCP", 80), true},
 	} {
-		endpoints := []agentapi.Endpoint{{HostDevice: "bl1", Pod: c.has.Pod, PortMappings: c.has.PortMappings}}
-		err := CheckPorts("n1", slices.Values(endpoints), c.wants)
+		err := CheckPorts("n1", slices.Values([]agentapi.Endpoint{c.has}), c.wants)
 		if agentapi.HasCode(err, agentapi.CodePortTaken) != c.conflict {
 			t.Errorf("%s: error is %v", name, err)
 		}

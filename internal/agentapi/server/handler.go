@@ -22,38 +22,35 @@ const maxRequest = 4 << 20
 // Handler serves the API from s. It decodes bodies strictly: unknown fields are errors.
 func Handler(s agentapi.Service) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(agentapi.PathAdd, post(s.Add))
-	mux.Handle(agentapi.PathDelete, post(func(ctx context.Context, req agentapi.DeleteRequest) (struct{}, error) {
+	mux.Handle("POST "+agentapi.PathAdd, post(s.Add))
+	mux.Handle("POST "+agentapi.PathDelete, post(func(ctx context.Context, req agentapi.DeleteRequest) (struct{}, error) {
 		return struct{}{}, s.Delete(ctx, req)
 	}))
-	mux.Handle(agentapi.PathCheck, post(s.Check))
-	mux.Handle(agentapi.PathGC, post(func(ctx context.Context, req agentapi.GCRequest) (struct{}, error) {
+	mux.Handle("POST "+agentapi.PathCheck, post(s.Check))
+	mux.Handle("POST "+agentapi.PathGC, post(func(ctx context.Context, req agentapi.GCRequest) (struct{}, error) {
 		return struct{}{}, s.GC(ctx, req)
 	}))
-	mux.Handle(agentapi.PathStatus, get(s.Status))
-	mux.Handle(agentapi.PathEndpoints, get(s.Endpoints))
-	mux.Handle(agentapi.PathServices, post(s.Services))
-	mux.Handle(agentapi.PathPolicies, post(s.Policies))
-	mux.Handle(agentapi.PathExplain, post(s.ExplainPolicy))
-	mux.Handle(agentapi.PathDrops, get(s.Drops))
-	mux.Handle(agentapi.PathFlows, post(s.Flows))
-	mux.Handle(agentapi.PathFollow, stream(s.FollowFlows))
-	mux.Handle(agentapi.PathReady, get(func(ctx context.Context) (struct{}, error) {
+	mux.Handle("GET "+agentapi.PathStatus, get(s.Status))
+	mux.Handle("GET "+agentapi.PathEndpoints, get(s.Endpoints))
+	mux.Handle("POST "+agentapi.PathServices, post(s.Services))
+	mux.Handle("POST "+agentapi.PathPolicies, post(s.Policies))
+	mux.Handle("POST "+agentapi.PathExplain, post(s.ExplainPolicy))
+	mux.Handle("GET "+agentapi.PathDrops, get(s.Drops))
+	mux.Handle("POST "+agentapi.PathFlows, post(s.Flows))
+	mux.Handle("POST "+agentapi.PathFollow, stream(s.FollowFlows))
+	mux.Handle("GET "+agentapi.PathReady, get(func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.Ready(ctx)
 	}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		reject(w, http.StatusNotFound, agentapi.Errorf(agentapi.CodeInvalid, "no such path: %s", r.URL.Path))
+		reject(w, agentapi.Errorf(agentapi.CodeInvalid, "no such request: %s %s", r.Method, r.URL.Path))
 	})
 	return mux
 }
 
 // posted decodes the body of a POST request; ok is false if it has responded with an error.
 func posted[Req any](w http.ResponseWriter, r *http.Request) (req Req, ok bool) {
-	if !allow(w, r, http.MethodPost) {
-		return req, false
-	}
 	if err := decode(http.MaxBytesReader(w, r.Body, maxRequest), &req); err != nil {
-		reject(w, http.StatusBadRequest, agentapi.Errorf(agentapi.CodeInvalid, "decode request: %v", err))
+		reject(w, agentapi.Errorf(agentapi.CodeInvalid, "decode request: %v", err))
 		return req, false
 	}
 	return req, true
@@ -69,19 +66,8 @@ func post[Req, Resp any](do func(context.Context, Req) (Resp, error)) http.Handl
 
 func get[Resp any](do func(context.Context) (Resp, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if allow(w, r, http.MethodGet) {
-			respond(w, func() (Resp, error) { return do(r.Context()) })
-		}
+		respond(w, func() (Resp, error) { return do(r.Context()) })
 	})
-}
-
-func allow(w http.ResponseWriter, r *http.Request, method string) bool {
-	if r.Method == method {
-		return true
-	}
-	w.Header().Set("Allow", method)
-	reject(w, http.StatusMethodNotAllowed, agentapi.Errorf(agentapi.CodeInvalid, "%s takes %s, not %s", r.URL.Path, method, r.Method))
-	return false
 }
 
 // decode reads exactly one JSON value with no unknown field.
@@ -108,30 +94,20 @@ func respond[Resp any](w http.ResponseWriter, do func() (Resp, error)) {
 		if errors.As(err, &failure) {
 			code = failure.Code
 		}
-		reject(w, status(code), &agentapi.Error{Code: code, Message: err.Error()})
+		reject(w, &agentapi.Error{Code: code, Message: err.Error()})
 		return
 	}
 	write(w, http.StatusOK, resp)
 }
 
-func status(code agentapi.Code) int {
-	switch code {
-	case agentapi.CodeInvalid:
-		return http.StatusBadRequest
-	case agentapi.CodeNotFound:
-		return http.StatusNotFound
-	case agentapi.CodeConflict, agentapi.CodePortTaken:
-		return http.StatusConflict
-	case agentapi.CodeExhausted:
-		return http.StatusInsufficientStorage
-	case agentapi.CodeNotReady:
-		return http.StatusServiceUnavailable
-	default:
-		return http.StatusInternalServerError
+// reject responds with an error. Clients branch on its code; the status only says whether the request was invalid.
+func reject(w http.ResponseWriter, e *agentapi.Error) {
+	status := http.StatusInternalServerError
+	if e.Code == agentapi.CodeInvalid {
+		status = http.StatusBadRequest
 	}
+	write(w, status, e)
 }
-
-func reject(w http.ResponseWriter, status int, e *agentapi.Error) { write(w, status, e) }
 
 // write encodes before it sends, so that the length is known and a response is either complete or an error.
 func write(w http.ResponseWriter, status int, v any) {

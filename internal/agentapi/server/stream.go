@@ -23,7 +23,7 @@ func stream[Req, Line any](do func(context.Context, Req, func(Line) error) error
 		// connection.
 		conn := http.NewResponseController(w)
 		if err := errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})); err != nil {
-			reject(w, http.StatusInternalServerError, agentapi.Errorf(agentapi.CodeInternal, "prepare stream: %v", err))
+			reject(w, agentapi.Errorf(agentapi.CodeInternal, "prepare stream: %v", err))
 			return
 		}
 		begun := false
