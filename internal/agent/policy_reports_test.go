@@ -1,12 +1,8 @@
 package agent
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,27 +18,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
-
-// heard is a Reporter that records its calls.
-type heard struct{ said []string }
-
-func (h *heard) Run(context.Context) error { return nil }
-
-func (h *heard) Available(available bool, reason, message string) {
-	word := "unavailable "
-	if available {
-		word = "available "
-	}
-	h.said = append(h.said, word+reason+": "+message)
-}
-
-func (h *heard) NodeEvent(reason, message string) {
-	h.said = append(h.said, "node "+reason+": "+message)
-}
-
-func (h *heard) ObjectEvent(reason string, p cluster.ObjectProblem) {
-	h.said = append(h.said, fmt.Sprintf("%s %s %s %s: %s", p.Kind, p.Key, p.UID, reason, p.Text))
-}
 
 // noTable accepts all policies.
 type noTable struct{}
@@ -97,17 +72,11 @@ func TestPolicyThatIsNotUnderstoodHasAnEvent(t *testing.T) {
 	if err := p.Pass(); err != nil {
 		t.Fatal(err)
 	}
-	h := &heard{}
-	a, now := status.Announcer{Reporter: h}, time.Now()
 	agent := &Agent{policies: p, source: silent{}, snapshot: s, endpoints: &endpoint.Endpoints{}, vetter: &source.Vetter{}, programs: &programs.Programs{}}
-	for range 3 {
-		a.Report(agent.outlook(), now)
-		now = now.Add(status.AnnounceAfter)
-	}
-	h.said = slices.DeleteFunc(h.said, func(said string) bool { return strings.HasPrefix(said, "available") })
-	if diff := cmp.Diff([]string{
-		"NetworkPolicy shop/p of-shop BeelinePolicyClosed: NetworkPolicy shop/p: spec.ingress[0] is nonsense; isolated: pod shop/web",
-	}, h.said); diff != "" {
-		t.Errorf("(-want +said):\n%s", diff)
+	if diff := cmp.Diff(status.Outlook{Objects: []status.Warning{{Reason: status.ReasonPolicyClosed, ObjectProblem: cluster.ObjectProblem{
+		Kind: cluster.KindNetworkPolicy, Key: cluster.Key{Namespace: "shop", Name: "p"}, UID: "of-shop",
+		Text: "NetworkPolicy shop/p: spec.ingress[0] is nonsense; isolated: pod shop/web",
+	}}}}, agent.outlook()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

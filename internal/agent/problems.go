@@ -2,11 +2,9 @@ package agent
 
 import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
-	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/agent/source"
-	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -20,9 +18,9 @@ type problemSources struct {
 	failure error
 	// node are those of this node, with pods those of single pods among them.
 	node []string
-	pods []node.PodProblem
-	// ports are the pods with host ports.
-	ports map[cluster.Key]agentapi.PodRef
+	pods []cluster.ObjectProblem
+	// ports are the UIDs of the pods with host ports.
+	ports map[cluster.Key]string
 	// devices are those of settings and of uplinks.
 	devices []string
 	// policiesIgnored is the snapshot whose policies this node does not enforce, if so.
@@ -58,7 +56,7 @@ func (p problemSources) listed() []string {
 	if p.agent.tables != nil {
 		tables = p.agent.tables.Problems()
 	}
-	return problem.List(failure, p.node, p.devices, p.services.All(), p.policies(), p.agent.source.Problems(), source.Sentences(p.vetted), tables)
+	return problem.List(failure, p.node, p.devices, p.services.All(), p.policies(), p.agent.source.Problems(), problem.Texts(p.vetted), tables)
 }
 
 // policies are those of NetworkPolicies.

@@ -1,9 +1,9 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -11,8 +11,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/programs"
 	"github.com/beeline-cni/beeline/internal/agent/source"
-	"github.com/beeline-cni/beeline/internal/agent/status"
-	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/service"
 )
@@ -38,34 +36,34 @@ func (everywhere) Addresses() []netip.AddrPort    { return nil }
 func TestClusterWideFaultsAreReportedOnce(t *testing.T) {
 	ready := []string{"a", "b", "c"}
 	said := map[string]int{}
+	of := func(kind cluster.Kind, name, uid, text string) cluster.ObjectProblem {
+		return cluster.ObjectProblem{Kind: kind, Key: cluster.Key{Namespace: "shop", Name: name}, UID: uid, Text: text}
+	}
 	for _, name := range ready {
-		web := cluster.Key{Namespace: "shop", Name: "web"}
 		services := func() lb.Outcome {
 			return lb.Outcome{Problems: []service.Problem{
-				{Object: web, UID: "u1", Text: "Service shop/web: all see this"},
-				{Object: web, UID: "u1", Local: true, Text: "Service shop/web: this is seen here"},
-				{Pod: true, Object: cluster.Key{Namespace: "shop", Name: "pod"}, Text: "Pod shop/pod: hostPort 80/TCP does not answer"},
+				{ObjectProblem: of(cluster.KindService, "web", "u1", "Service shop/web: all see this")},
+				{ObjectProblem: of(cluster.KindService, "web", "u1", "Service shop/web: this is seen here"), Local: true},
+				{ObjectProblem: of(cluster.KindPod, "pod", "", "Pod shop/pod: hostPort 80/TCP does not answer"), Local: true},
 			}}
 		}
 		a := &Agent{source: everywhere{ready: ready}, servicesStatus: services, config: Config{NodeConfig: NodeConfig{NodeName: name}}, endpoints: &endpoint.Endpoints{}, vetter: &source.Vetter{}, programs: &programs.Programs{}}
 		p := a.problemSources()
-		p.ports[cluster.Key{Namespace: "shop", Name: "pod"}] = agentapi.PodRef{Namespace: "shop", Name: "pod", UID: "u3"}
+		p.ports[cluster.Key{Namespace: "shop", Name: "pod"}] = "u3"
 		p.vetted = []cluster.ObjectProblem{{Kind: cluster.KindNode, Key: cluster.Key{Name: "evil"}, UID: "evil", Text: "Node evil: address 8.8.8.8"}}
-		h := &heard{}
-		announcer, now := status.Announcer{Reporter: h}, time.Now()
-		announcer.Report(p.outlook(), now)
-		h.said = nil
-		announcer.Report(p.outlook(), now.Add(status.AnnounceAfter))
-		for _, line := range h.said {
-			said[line]++
+		o := p.outlook()
+		for _, text := range o.Problems {
+			said["node: "+text]++
+		}
+		for _, w := range o.Objects {
+			said[fmt.Sprintf("%s %s %s %s: %s", w.Kind, w.Key, w.UID, w.Reason, w.Text)]++
 		}
 	}
-	delete(said, "available BeelineReady: Beeline gives pods of this node their network")
 	if diff := cmp.Diff(map[string]int{
 		"Service shop/web u1 BeelineObjectProblem: Service shop/web: all see this":          1,
 		"EndpointSlice shop/web-1 u2 BeelineObjectProblem: EndpointSlice shop/web-1: wrong": 1,
 		"Node evil evil BeelineObjectProblem: Node evil: address 8.8.8.8":                   1,
-		"node BeelineProblem: Service shop/web: this is seen here":                          3,
+		"node: Service shop/web: this is seen here":                                         3,
 		"Pod shop/pod u3 BeelinePodProblem: Pod shop/pod: hostPort 80/TCP does not answer":  3,
 	}, said); diff != "" {
 		t.Errorf("Events of three nodes (-want +said):\n%s", diff)

@@ -96,6 +96,9 @@ type ObjectProblem struct {
 	Text string
 }
 
+// String returns Text.
+func (p ObjectProblem) String() string { return p.Text }
+
 // Kind is a kind of Kubernetes object that snapshots have.
 type Kind string
 

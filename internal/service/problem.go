@@ -8,25 +8,21 @@ import (
 
 // Problem is a reason why a Service, or the ports of a pod, do not work as the object says.
 type Problem struct {
-	// Pod says that Object is a Pod; otherwise it is a Service.
-	Pod    bool
-	Object cluster.Key
-	// UID is that of a Service's object; empty if unknown.
-	UID string
+	// ObjectProblem is that of a Service, or of a Pod, without its UID.
+	cluster.ObjectProblem
 	// Local says that the problem is this node's: other nodes may not have it.
 	Local bool
-	// Text is one sentence that names the object.
-	Text string
 }
 
-// String returns Text.
-func (p Problem) String() string { return p.Text }
-
 func (p Problem) compare(other Problem) int {
-	return cmp.Or(cmp.Compare(p.Text, other.Text), p.Object.Compare(other.Object))
+	return cmp.Or(cmp.Compare(p.Text, other.Text), p.Key.Compare(other.Key))
 }
 
 // problem makes a Problem of an owner.
 func (o owner) problem(uid string, local bool, text string) Problem {
-	return Problem{Pod: o.pod, Object: o.key, UID: uid, Local: local || o.pod, Text: text}
+	kind := cluster.KindService
+	if o.pod {
+		kind = cluster.KindPod
+	}
+	return Problem{ObjectProblem: cluster.ObjectProblem{Kind: kind, Key: o.key, UID: uid, Text: text}, Local: local || o.pod}
 }

@@ -47,12 +47,12 @@ func listenPort(address string) int {
 // HostPorts are the ports of the node that belong to pods.
 func (e *Endpoints) HostPorts() []service.HostPort { return lb.HostPorts(e.All()) }
 
-// HostPortPods are the pods with such ports.
-func (e *Endpoints) HostPortPods() map[cluster.Key]agentapi.PodRef {
-	pods := map[cluster.Key]agentapi.PodRef{}
+// HostPortPods are the UIDs of the pods with such ports.
+func (e *Endpoints) HostPortPods() map[cluster.Key]string {
+	pods := map[cluster.Key]string{}
 	for _, p := range e.all {
 		if len(p.PortMappings) > 0 {
-			pods[lb.PodKey(p)] = p.Pod
+			pods[lb.PodKey(p)] = p.Pod.UID
 		}
 	}
 	return pods

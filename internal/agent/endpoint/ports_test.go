@@ -38,7 +38,7 @@ func TestHostPortPods(t *testing.T) {
 		"bl1": {Pod: pod, PortMappings: []agentapi.PortMapping{{HostPort: 80}}},
 		"bl2": {Pod: agentapi.PodRef{Namespace: "shop", Name: "other"}},
 	}}
-	if got := e.HostPortPods(); len(got) != 1 || got[cluster.Key{Namespace: "shop", Name: "pod"}] != pod {
+	if got := e.HostPortPods(); len(got) != 1 || got[cluster.Key{Namespace: "shop", Name: "pod"}] != pod.UID {
 		t.Errorf("pods are %v", got)
 	}
 }

@@ -316,7 +316,7 @@ func (s *Services) conclude(now Outcome) {
 	case before.Failure == nil || before.Failure.Error() != now.Failure.Error():
 		s.log.Error("writing Services failed", "error", now.Failure)
 	}
-	problem.LogNew(s.log, slices.Concat(Texts(before.Problems), before.HealthProblems), slices.Concat(Texts(now.Problems), now.HealthProblems))
+	problem.LogNew(s.log, slices.Concat(problem.Texts(before.Problems), before.HealthProblems), slices.Concat(problem.Texts(now.Problems), now.HealthProblems))
 	s.outcomeMu.Lock()
 	defer s.outcomeMu.Unlock()
 	s.outcome = now
@@ -328,7 +328,7 @@ func (o Outcome) All() []string {
 	if o.Failure != nil {
 		all = append(all, strings.Split(o.Failure.Error(), "\n")...)
 	}
-	return slices.Concat(all, Texts(o.Problems), o.HealthProblems)
+	return slices.Concat(all, problem.Texts(o.Problems), o.HealthProblems)
 }
 
 // Working reports whether Services are in the datapath, for load balancers that send external connections here. A
@@ -340,11 +340,3 @@ func (s *Services) Filled() bool { return s.Status().Filled }
 
 // BackendLocal reports whether this node itself, not a pod, has been a backend of a Service.
 func (s *Services) BackendLocal() bool { return s.backendLocal.Load() }
-
-// Texts are the texts of problems.
-func Texts(problems []service.Problem) (all []string) {
-	for _, p := range problems {
-		all = append(all, p.Text)
-	}
-	return all
-}

@@ -77,13 +77,7 @@ type Desired struct {
 	Nodes []agentapi.RemoteNode
 	// Problems are sentences on what does not work; Pods are the problems of one pod.
 	Problems []string
-	Pods     []PodProblem
-}
-
-// PodProblem is a problem of one pod, for an Event on it.
-type PodProblem struct {
-	Pod  agentapi.PodRef
-	Text string
+	Pods     []cluster.ObjectProblem
 }
 
 // UsualRoutes is how many routes a node usually has: to its address and to its pods.
@@ -179,9 +173,11 @@ func (d *Desired) Problem(format string, args ...any) {
 
 // PodProblem adds a problem of one pod.
 func (d *Desired) PodProblem(pod agentapi.PodRef, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	d.Problems = append(d.Problems, text)
-	d.Pods = append(d.Pods, PodProblem{pod, text})
+	p := cluster.ObjectProblem{
+		Kind: cluster.KindPod, Key: cluster.Key{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID, Text: fmt.Sprintf(format, args...),
+	}
+	d.Problems = append(d.Problems, p.Text)
+	d.Pods = append(d.Pods, p)
 }
 
 func (d *Desired) addEndpoint(e agentapi.Endpoint, own cluster.Node, uplink *netdev.Uplink) {

@@ -19,6 +19,14 @@ func Set(all []string) map[string]bool {
 	return in
 }
 
+// Texts are the texts of problems.
+func Texts[T fmt.Stringer](all []T) (texts []string) {
+	for _, p := range all {
+		texts = append(texts, p.String())
+	}
+	return texts
+}
+
 // List gives each problem once, in its first place, and at most Max of each list.
 func List(lists ...[]string) (all []string) {
 	in := map[string]bool{}

@@ -30,7 +30,7 @@ func (v *Vetter) Vet(s *cluster.Snapshot) *cluster.Snapshot {
 	before := v.problems
 	v.problems = problems
 	v.mu.Unlock()
-	problem.LogNew(v.log, Sentences(before), Sentences(problems))
+	problem.LogNew(v.log, problem.Texts(before), problem.Texts(problems))
 	return vetted
 }
 
@@ -39,12 +39,4 @@ func (v *Vetter) Problems() []cluster.ObjectProblem {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.problems
-}
-
-// Sentences are the texts of problems.
-func Sentences(problems []cluster.ObjectProblem) (all []string) {
-	for _, p := range problems {
-		all = append(all, p.Text)
-	}
-	return all
 }

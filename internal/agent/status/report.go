@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/loop"
-	"github.com/beeline-cni/beeline/internal/agent/node"
-	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -16,8 +14,8 @@ const (
 	// unavailableAfter is how long a node may be not ready before its condition says so: an agent that is being
 	// replaced, or a link that is being set up, is no reason to keep pods from a node.
 	unavailableAfter = 30 * time.Second
-	// AnnounceAfter is how long a problem must last before it becomes an Event.
-	AnnounceAfter = 5 * time.Second
+	// announceAfter is how long a problem must last before it becomes an Event.
+	announceAfter = 5 * time.Second
 )
 
 // Reasons of conditions and Events.
@@ -25,10 +23,10 @@ const (
 	reasonReady        = "BeelineReady"
 	reasonNotReady     = "BeelineNotReady"
 	reasonProblem      = "BeelineProblem"
-	reasonPodProblem   = "BeelinePodProblem"
-	reasonObject       = "BeelineObjectProblem"
-	reasonPolicyClosed = "BeelinePolicyClosed"
-	reasonPolicyOpen   = "BeelinePolicyNotEnforced"
+	ReasonPod          = "BeelinePodProblem"
+	ReasonObject       = "BeelineObjectProblem"
+	ReasonPolicyClosed = "BeelinePolicyClosed"
+	ReasonPolicyOpen   = "BeelinePolicyNotEnforced"
 )
 
 // Reporter reports to the cluster. Only an API server accepts reports.
@@ -37,8 +35,7 @@ type Reporter interface {
 	Run(ctx context.Context) error
 	// Available says whether pods of this node can have a network.
 	Available(available bool, reason, message string)
-	// NodeEvent warns about this node, ObjectEvent about any object. Repeated warnings are counted, and their rate is
-	// limited.
+	// NodeEvent and ObjectEvent send warnings. Repeated ones are counted, and their rate is limited.
 	NodeEvent(reason, message string)
 	ObjectEvent(reason string, problem cluster.ObjectProblem)
 }
@@ -47,10 +44,14 @@ type Reporter interface {
 type Outlook struct {
 	Failure  error
 	Problems []string
-	Pods     []node.PodProblem
-	Policies []agentpolicy.Warning
-	// Objects are problems that every node sees, and that this one reports.
-	Objects []cluster.ObjectProblem
+	// Objects are the problems of objects that this node reports.
+	Objects []Warning
+}
+
+// Warning is a problem of an object, for an Event on it.
+type Warning struct {
+	cluster.ObjectProblem
+	Reason string
 }
 
 // Reports reports the outlook of a node whenever it changes.
@@ -75,20 +76,21 @@ func (r *Reports) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	announcer, again := Announcer{Reporter: r.reporter}, &loop.Tick{}
-	report := func() { again.In(announcer.Report(r.outlook(), time.Now())) }
+	a, again := announcer{Reporter: r.reporter}, &loop.Tick{}
+	report := func() { again.In(a.Report(r.outlook(), time.Now())) }
 	again.Do = func(time.Time) { report() }
 	again.Within(0)
 	l := loop.Loop{Beat: r.beat, Wake: r.wake, Work: report, Ticks: []*loop.Tick{again}}
 	return l.Run(ctx)
 }
 
-// Announcer keeps what was reported.
-type Announcer struct {
+// announcer keeps what was reported.
+type announcer struct {
 	Reporter Reporter
 	// notReady is since when the node is not ready; zero while it is.
 	notReady time.Time
-	problems map[string]*announced
+	// problems has those of the node without an object.
+	problems map[cluster.ObjectProblem]*announced
 }
 
 // announced is a problem: since when it lasts, and whether an Event reported it.
@@ -98,7 +100,7 @@ type announced struct {
 }
 
 // Report reports what is new, and returns the time after which there may be more without a change; 0 is never.
-func (a *Announcer) Report(o Outlook, now time.Time) (again time.Duration) {
+func (a *announcer) Report(o Outlook, now time.Time) (again time.Duration) {
 	later := func(d time.Duration) {
 		if again == 0 || d < again {
 			again = d
@@ -118,44 +120,30 @@ func (a *Announcer) Report(o Outlook, now time.Time) (again time.Duration) {
 	}
 
 	before := a.problems
-	a.problems = map[string]*announced{}
-	lasting := func(key string) bool {
-		p := before[key]
+	a.problems = map[cluster.ObjectProblem]*announced{}
+	lasting := func(of cluster.ObjectProblem) bool {
+		p := before[of]
 		if p == nil {
 			p = &announced{since: now}
 		}
-		a.problems[key] = p
+		a.problems[of] = p
 		lasts := now.Sub(p.since)
-		if !p.reported && lasts < AnnounceAfter {
-			later(AnnounceAfter - lasts)
+		if !p.reported && lasts < announceAfter {
+			later(announceAfter - lasts)
 		}
-		due := !p.reported && lasts >= AnnounceAfter
+		due := !p.reported && lasts >= announceAfter
 		p.reported = p.reported || due
 		return due
 	}
 	for _, text := range o.Problems {
-		if lasting(text) {
+		if lasting(cluster.ObjectProblem{Text: text}) {
 			a.Reporter.NodeEvent(reasonProblem, text)
 		}
 	}
-	for _, p := range o.Pods {
-		if lasting(p.Pod.UID+" "+p.Text) && p.Pod.Name != "" {
-			key := cluster.Key{Namespace: p.Pod.Namespace, Name: p.Pod.Name}
-			a.Reporter.ObjectEvent(reasonPodProblem, cluster.ObjectProblem{Kind: cluster.KindPod, Key: key, UID: p.Pod.UID, Text: p.Text})
-		}
-	}
-	for _, p := range o.Objects {
-		if lasting(string(p.Kind) + " " + p.Key.String() + " " + p.UID + " " + p.Text) {
-			a.Reporter.ObjectEvent(reasonObject, p)
-		}
-	}
-	for _, p := range o.Policies {
-		if lasting(p.Policy.String() + " " + p.UID + " " + p.Text) {
-			reason := reasonPolicyClosed
-			if p.Open {
-				reason = reasonPolicyOpen
-			}
-			a.Reporter.ObjectEvent(reason, cluster.ObjectProblem{Kind: cluster.KindNetworkPolicy, Key: p.Policy, UID: p.UID, Text: p.Text})
+	for _, w := range o.Objects {
+		isContainer := w.Kind == cluster.KindPod && w.Key.Namespace == "" // without a pod in the cluster
+		if lasting(w.ObjectProblem) && !isContainer {
+			a.Reporter.ObjectEvent(w.Reason, w.ObjectProblem)
 		}
 	}
 	return again

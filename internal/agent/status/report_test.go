@@ -7,11 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/node"
-	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
-	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/policy"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -39,15 +35,21 @@ func (h *recorder) ObjectEvent(reason string, p cluster.ObjectProblem) {
 func TestAnnounce(t *testing.T) {
 	const ready = "available BeelineReady: Beeline gives pods of this node their network"
 	broken := Outlook{Failure: errors.New("no uplink")}
-	pod := node.PodProblem{Pod: agentapi.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, Text: "pod shop/web is stray"}
+	warning := func(kind cluster.Kind, namespace, name, uid, reason, text string) Warning {
+		return Warning{cluster.ObjectProblem{Kind: kind, Key: cluster.Key{Namespace: namespace, Name: name}, UID: uid, Text: text}, reason}
+	}
+	pods := []Warning{
+		warning(cluster.KindPod, "shop", "web", "u1", ReasonPod, "pod shop/web is stray"),
+		warning(cluster.KindPod, "", "c1", "", ReasonPod, "a container without a pod"),
+	}
 	type step struct {
 		after time.Duration // since the last step
 		o     Outlook
 		said  []string
 		again time.Duration
 	}
-	closes := func(uid string) []agentpolicy.Warning {
-		return []agentpolicy.Warning{{Problem: policy.Problem{Policy: cluster.Key{Namespace: "shop", Name: "p"}, UID: uid, Text: "no"}}}
+	closes := func(uid string) []Warning {
+		return []Warning{warning(cluster.KindNetworkPolicy, "shop", "p", uid, ReasonPolicyClosed, "no")}
 	}
 	for name, steps := range map[string][]step{
 		"a node that is ready says so": {{0, Outlook{}, []string{ready}, 0}},
@@ -74,19 +76,19 @@ func TestAnnounce(t *testing.T) {
 			{5 * time.Second, Outlook{Problems: []string{"a"}}, []string{ready, "node BeelineProblem: a"}, 0},
 		},
 		"a policy that isolates pods has its own Event, and a recreated one another": {
-			{0, Outlook{Policies: closes("u1")}, []string{ready}, 5 * time.Second},
-			{5 * time.Second, Outlook{Policies: closes("u1")}, []string{ready, "NetworkPolicy shop/p u1 BeelinePolicyClosed: no"}, 0},
-			{time.Second, Outlook{Policies: closes("u2")}, []string{ready}, 5 * time.Second},
+			{0, Outlook{Objects: closes("u1")}, []string{ready}, 5 * time.Second},
+			{5 * time.Second, Outlook{Objects: closes("u1")}, []string{ready, "NetworkPolicy shop/p u1 BeelinePolicyClosed: no"}, 0},
+			{time.Second, Outlook{Objects: closes("u2")}, []string{ready}, 5 * time.Second},
 		},
 		"a problem of a pod is an Event on it": {
-			{0, Outlook{Pods: []node.PodProblem{pod, {Text: "a container without a pod"}}}, []string{ready}, 5 * time.Second},
-			{5 * time.Second, Outlook{Pods: []node.PodProblem{pod, {Text: "a container without a pod"}}},
+			{0, Outlook{Objects: pods}, []string{ready}, 5 * time.Second},
+			{5 * time.Second, Outlook{Objects: pods},
 				[]string{ready, "Pod shop/web u1 BeelinePodProblem: pod shop/web is stray"}, 0},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &recorder{}
-			a := Announcer{Reporter: h}
+			a := announcer{Reporter: h}
 			now := time.Now()
 			for i, s := range steps {
 				now = now.Add(s.after)
