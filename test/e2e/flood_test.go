@@ -37,7 +37,7 @@ func floodSizeOf(t *testing.T) floodSize {
 	switch size := os.Getenv(floodVariable); size {
 	case "":
 		return floodSize{each: 700 * time.Millisecond, perSecond: 20_000, victims: 150,
-			flags: []string{"--nat-max=16384", "--nat-pending-max=2048", "--conntrack-max=16384", "--nat-ports=40000-41023"}}
+			flags: []string{"--nat-max=16384", "--nat-pending-max=8192", "--conntrack-max=16384", "--nat-ports=40000-41023"}}
 	case "full":
 		return floodSize{each: time.Minute, perSecond: 100_000, victims: 1000}
 	default:

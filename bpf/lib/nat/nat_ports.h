@@ -24,7 +24,7 @@ enum nat_evict {
 	NAT_EVICT_NONE = 0,
 	NAT_EVICT_CLOSED, /* a closed one */
 	NAT_EVICT_SHARE, /* also a brief one: of the same owner, of a borrower of the port, or of an owner that holds more */
-	NAT_EVICT_STREAMS,   /* also an established one of the latter two */
+	NAT_EVICT_STREAMS,   /* also an established one of the latter two, for a pod */
 	NAT_EVICT_UNREPLIED, /* an unreplied or closed one */
 };
 
@@ -103,7 +103,9 @@ static __always_inline __be16 nat_port_candidate(const struct tuple *key, __u32 
 
 /*
  * Whether a new connection without a free port may evict the owner of the reply tuple *taken. A connection that
- * kept its own source port counts as in its block.
+ * kept its own source port counts as in its block. The source of an external client may be forged until its
+ * handshake ends, and forged sources own every block, so a new external connection evicts no established one, and
+ * any pending one of another external client.
  */
 static __always_inline bool nat_port_may_evict(const struct nat_new *fresh, const struct nat_entry *taken,
 					       enum nat_evict who, bool pending)
@@ -111,14 +113,17 @@ static __always_inline bool nat_port_may_evict(const struct nat_new *fresh, cons
 	__be16 port = fresh->to.source_port;
 	__u32 owner = fresh->to.owner;
 	bool brief = nat_is_brief(&fresh->reply_tuple, taken, pending);
+	bool streams = who == NAT_EVICT_STREAMS && !(owner & NAT_OWNER_EXTERNAL);
 	int more;
 
 	if (taken->owner == owner)
 		return brief;
 	if (!nat_port_in_block(port, owner))
 		return false;
+	if (pending && taken->owner & owner & NAT_OWNER_EXTERNAL)
+		return brief;
 	if (!nat_port_in_block(port, taken->owner) && taken->destination_port != port)
-		return brief || who == NAT_EVICT_STREAMS;
+		return brief || streams;
 	more = nat_owner_exceeds(taken->owner, owner, pending);
-	return more > 0 && (brief || (who == NAT_EVICT_STREAMS && more > NAT_OWNER_SMALL));
+	return more > 0 && (brief || (streams && more > NAT_OWNER_SMALL));
 }

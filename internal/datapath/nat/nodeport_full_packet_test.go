@@ -183,6 +183,49 @@ func TestNodePortConnectionsFull(t *testing.T) {
 	})
 }
 
+// A SYN flood of many sources uses all NAT ports, and no established connection loses its port to it: not one of a client
+// with many connections, and not one with a port outside its block.
+func TestNodePortFloodOfAllPorts(t *testing.T) {
+	eachEntrance(t, func(t *testing.T, program string, family int) {
+		const ports, pending, open, flood = 256, 1024, 120, 4000
+		r := harness.NewServices(t, config.Datapath{NATPorts: localport.Range{First: 50000, Last: 50000 + ports - 1}, Sizes: config.Sizes{NATPending: pending}})
+		var old []*visitor
+		for i := range open {
+			v := visits(r, program, family, i)
+			if !v.opens(t) || !v.establishes(t) {
+				t.Fatalf("connection %d does not come about", i)
+			}
+			old = append(old, v)
+		}
+		f := old[0].f
+		went := 0
+		r.Netns.Do(func() {
+			source := f.Client.Addr().AsSlice()
+			for i := range flood {
+				binary.BigEndian.PutUint16(source[2:], uint16(1000+i)) // IPv6: another /64
+				from, _ := netip.AddrFromSlice(source)
+				p := fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(from, f.Frontend.Addr()).Tcp(1024, f.Frontend.Port()).Segment(fixtures.TcpSYN, uint32(i), 0)
+				got, err := r.Run(harness.Run{Program: program, In: p.Bytes()})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got.Verdict == harness.VerdictRedirect {
+					went++
+				}
+			}
+		})
+		if went < flood/2 { // the sources share the ports that are left
+			t.Errorf("only %d of %d packets went on to the backend", went, flood)
+		}
+		for i, v := range old {
+			if !v.continues(t) {
+				t.Errorf("connection %d with port %d does not go on", i, v.f.Node.Port())
+			}
+		}
+	})
+}
+
 // A SYN flood fills only `nat_pending`, whatever its sources, and established connections continue.
 func TestNodePortFlood(t *testing.T) {
 	eachEntrance(t, func(t *testing.T, program string, family int) {
