@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/lab/network"
@@ -50,7 +50,7 @@ type benchFlags struct {
 	out                 string
 	steal, foreign      float64
 	pods                int
-	cluster             clusterFlags
+	cluster             onCluster
 	// changed reports whether the command line sets a flag.
 	changed func(name string) bool
 }
@@ -85,34 +85,26 @@ Exit codes: 0 success, 2 wrong usage, 3 no result, or an incomplete one.`,
   beeline-lab bench --list                            networks and workloads
   beeline-lab bench --kubeconfig ~/.kube/config       a quick run on a cluster
   beeline-lab bench --kubeconfig ~/.kube/config --clean   delete what a crashed run left in the cluster`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.NoArgs(cmd, args); err != nil {
-				return usageError(e, err)
-			}
-			return nil
-		},
+		Args: func(cmd *cobra.Command, args []string) error { return failed(e, exitUsage, cobra.NoArgs(cmd, args)) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// 0 stands for the default; the command line cannot set it.
-			if set := cmd.Flags().Changed; set("rounds") && f.rounds < 1 || set("duration") && f.duration <= 0 {
-				return usageError(e, errors.New("--rounds and --duration must be more than 0"))
-			}
 			f.changed = cmd.Flags().Changed
-			if err := f.cluster.check(cmd.Flags()); err != nil {
-				return usageError(e, err)
+			if err := f.check(); err != nil {
+				return failed(e, exitUsage, err)
 			}
-			if err := f.checkSuite(cmd.Flags()); err != nil {
-				return usageError(e, err)
-			}
-			switch {
-			case f.list:
+			if f.list {
 				return f.printList(e.Stdout)
-			case f.cluster.kubeconfig != "":
-				return f.runOnCluster(cmd.Context(), e)
 			}
-			return f.runInLabs(cmd.Context(), e)
+			o, err := f.options()
+			switch {
+			case err != nil:
+				return failed(e, exitUsage, err)
+			case f.cluster.kubeconfig != "":
+				return f.runOnCluster(cmd.Context(), e, o)
+			}
+			return f.runInLabs(cmd.Context(), e, o)
 		},
 	}
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(e, err) })
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return failed(e, exitUsage, err) })
 	flags := c.Flags()
 	flags.BoolVar(&f.quick, "quick", false, "a few workloads on one core, at most five minutes (default)")
 	flags.BoolVar(&f.full, "full", false, "all workloads, paths, placements and numbers of processes")
@@ -137,56 +129,63 @@ Exit codes: 0 success, 2 wrong usage, 3 no result, or an incomplete one.`,
 	return c
 }
 
-func usageError(e cli.Env, err error) error {
+// failed prints the error and returns the exit code, or nil without an error.
+func failed(e cli.Env, code cli.ExitCode, err error) error {
+	if err == nil {
+		return nil
+	}
 	fmt.Fprintf(e.Stderr, "beeline-lab bench: %v\n", err)
-	return exitUsage
+	return code
 }
 
 // runInLabs runs a suite in labs on this machine.
-func (f *benchFlags) runInLabs(ctx context.Context, e cli.Env) error {
-	s, err := f.newSuite()
+func (f *benchFlags) runInLabs(ctx context.Context, e cli.Env, o round.Options) error {
+	s, err := suites[f.suite].new(o)
 	if err == nil {
 		err = s.Validate()
 	}
 	if err != nil {
-		return usageError(e, err)
+		return failed(e, exitUsage, err)
 	}
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(e.Stderr, "beeline-lab bench: needs root: it creates network namespaces")
-		return exitMeasure
+		return failed(e, exitMeasure, errors.New("needs root: it creates network namespaces"))
 	}
 	if p, ok := s.(interface {
 		Prepare(context.Context, func(string, ...any)) error
 	}); ok {
 		say := func(format string, args ...any) { fmt.Fprintf(e.Stderr, format+"\n", args...) }
 		if err := p.Prepare(ctx, say); err != nil {
-			fmt.Fprintf(e.Stderr, "beeline-lab bench: build kube-proxy (needs Go and a module proxy): %v\n", err)
-			return exitMeasure
+			return failed(e, exitMeasure, fmt.Errorf("build kube-proxy (needs Go and a module proxy): %w", err))
 		}
 	}
 	return f.run(ctx, e, s, "all labs are removed")
 }
 
-// run runs a suite, and writes and shows its results. left is the state that an interrupted run leaves.
+// run runs a suite, and writes and shows its results, also if it is interrupted. left is the state that it leaves then.
 func (f *benchFlags) run(ctx context.Context, e cli.Env, s round.Suite, left string) error {
 	announce(e, s)
-	run, err := round.Run(ctx, s, round.NewProgress(e.Stderr, isTerminal(e.Stderr), s.Estimate()))
-	return finishBench(e, f.directory(), run, left, err)
-}
-
-// directory is the directory for the results.
-func (f *benchFlags) directory() string {
-	if f.out != "" {
-		return f.out
+	out := cmp.Or(f.out, filepath.Join("results", time.Now().Format("2006-01-02T15-04-05")))
+	run, err := round.Run(ctx, s, round.NewProgress(e.Stderr, s.Estimate()))
+	if errors.Is(err, context.Canceled) && !errors.Is(err, cluster.ErrLeft) {
+		err = errors.New("interrupted; " + left)
 	}
-	return filepath.Join("results", time.Now().Format("2006-01-02T15-04-05"))
+	if errors.Is(err, round.ErrNothing) && len(run.Rounds) > 0 {
+		err = fmt.Errorf("%w. Keep the machine idle while the bench runs. Higher --max-foreign and --max-steal accept busier rounds, whose figures mean less", err)
+	}
+	if len(run.Samples) > 0 {
+		page := filepath.Join(out, report.FileName)
+		document := report.New(run)
+		err = errors.Join(round.Save(out, run), document.WriteFile(page), document.Text(e.Stdout), err)
+		fmt.Fprintf(e.Stderr, "Took %v. Results: %s\n", run.Finished.Sub(run.Started).Round(time.Second), page)
+	}
+	return failed(e, exitMeasure, err)
 }
 
 // announce prints the extent of a run.
 func announce(e cli.Env, s round.Suite) {
 	p := s.Plan()
-	fmt.Fprintf(e.Stderr, "%s × %s × %s, about %v. Seed %d.\nGate: %s.\n",
-		plural(len(s.Names()), "network"), plural(len(p.Cells), "figure"), plural(p.Rounds, "round"), s.Estimate().Round(time.Second), p.Seed, p.Gate)
+	fmt.Fprintf(e.Stderr, "%d networks × %d figures × %d rounds, about %v. Seed %d.\nGate: %s.\n",
+		len(s.Names()), len(p.Cells), p.Rounds, s.Estimate().Round(time.Second), p.Seed, p.Gate)
 	if !suite.HasBaseline(s) {
 		fmt.Fprintf(e.Stderr, "Without the network %s there are no ratios and no A/A check.\n", stats.Baseline)
 	}
@@ -195,41 +194,12 @@ func announce(e cli.Env, s round.Suite) {
 	}
 }
 
-// finishBench writes and shows the results, also of an interrupted run.
-func finishBench(e cli.Env, out string, run *result.Run, left string, measured error) error {
-	failed := measured != nil
-	say := func(err error) {
-		if err != nil {
-			failed = true
-			fmt.Fprintf(e.Stderr, "beeline-lab bench: %v\n", err)
-		}
-	}
-	if len(run.Samples) > 0 {
-		say(round.Save(out, run))
-		say(report.New(run).WriteFile(filepath.Join(out, report.FileName)))
-		say(report.New(run).Text(e.Stdout))
-		fmt.Fprintf(e.Stderr, "Took %v. Results: %s\n", run.Finished.Sub(run.Started).Round(time.Second), filepath.Join(out, report.FileName))
-	}
-	if errors.Is(measured, context.Canceled) && !errors.Is(measured, cluster.ErrLeft) {
-		measured = errors.New("interrupted; " + left)
-	}
-	say(measured)
-	if errors.Is(measured, round.ErrNothing) && len(run.Rounds) > 0 {
-		fmt.Fprintln(e.Stderr, "Keep the machine idle while the bench runs. Higher --max-foreign and --max-steal accept busier rounds, whose figures mean less.")
-	}
-	if failed {
-		return exitMeasure
-	}
-	return nil
-}
-
 // options returns the options that the flags set.
-func (f *benchFlags) options() (round.Options, error) {
-	o := round.Options{
+func (f *benchFlags) options() (o round.Options, err error) {
+	o = round.Options{
 		Full: f.full, Workloads: f.workloads, Procs: f.procs, Rounds: f.rounds, Length: f.duration, Levels: f.levels,
 		IPv6: f.ipv6, Seed: f.seed, Version: version, Command: os.Args,
 	}
-	var err error
 	if o.Networks, o.Builds, err = network.ParseBuilds(f.networks); err != nil {
 		return o, fmt.Errorf("--networks: %w", err)
 	}
@@ -238,6 +208,9 @@ func (f *benchFlags) options() (round.Options, error) {
 	}
 	for _, p := range f.placements {
 		o.Placements = append(o.Placements, result.Placement(p))
+	}
+	if f.changed("rounds") && f.rounds < 1 || f.changed("duration") && f.duration <= 0 {
+		return o, errors.New("--rounds and --duration must be more than 0") // 0 stands for the default
 	}
 	if f.quick && f.full {
 		return o, errors.New("--quick and --full exclude each other")
@@ -267,55 +240,31 @@ func (f *benchFlags) options() (round.Options, error) {
 
 // printList prints the networks and workloads to choose from, on this machine or on a cluster.
 func (f *benchFlags) printList(w io.Writer) error {
-	var text strings.Builder
-	text.WriteString("Networks:\n")
-	onCluster := f.cluster.kubeconfig != ""
-	if onCluster {
+	rows := [][]string{{"NETWORK", ""}}
+	if f.cluster.kubeconfig != "" {
 		for _, n := range cluster.All() {
-			fmt.Fprintf(&text, "  %-16s %s\n", n.Name, n.Description)
+			rows = append(rows, []string{n.Name, n.Description})
 		}
 	} else {
-		listNetworks(suites[f.suite].networks(), &text)
+		for _, n := range suites[f.suite].networks() {
+			rows = append(rows, []string{n.Name(), strings.TrimSpace(n.Description() + " " + n.Unsupported())})
+		}
 	}
+	rows = append(rows, []string{"", ""}, []string{"WORKLOAD", ""})
 	if f.suite == suiteNodePort {
-		fmt.Fprintf(&text, "\nFigures (--workloads):\n  %s\n", strings.Join(nodeport.Figures(), "\n  "))
-		_, err := io.WriteString(w, text.String())
-		return err
+		for _, name := range nodeport.Figures() {
+			rows = append(rows, []string{name, ""})
+		}
+		return cli.Table(w, rows)
 	}
-	text.WriteString("\nWorkloads:\n")
 	for _, l := range workload.All() {
-		i := l.Info()
-		if f.suite == suitePolicy && !slices.Contains(policy.Workloads, i.Name) {
-			continue
+		i, missing := l.Info(), l.Missing()
+		if f.cluster.kubeconfig != "" { // the image has the tools
+			missing = ""
 		}
-		fmt.Fprintf(&text, "  %-16s %s\n", i.Name, i.Description)
-		if m := l.Missing(); m != "" && !onCluster { // the image has the tools
-			fmt.Fprintf(&text, "  %-16s %s\n", "", m)
-		}
-	}
-	_, err := io.WriteString(w, text.String())
-	return err
-}
-
-func listNetworks(list []network.Network, text *strings.Builder) {
-	width := 0
-	for _, n := range list {
-		width = max(width, len(n.Name()))
-	}
-	for _, n := range list {
-		fmt.Fprintf(text, "  %-*s %s\n", width, n.Name(), n.Description())
-		if u := n.Unsupported(); u != "" {
-			fmt.Fprintf(text, "  %-*s %s\n", width, "", u)
+		if f.suite != suitePolicy || slices.Contains(policy.Workloads, i.Name) {
+			rows = append(rows, []string{i.Name, strings.TrimSpace(i.Description + " " + missing)})
 		}
 	}
-}
-
-// isTerminal reports whether the output is a terminal.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return cli.Table(w, rows)
 }

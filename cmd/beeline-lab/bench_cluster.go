@@ -2,29 +2,23 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/pflag"
 
 	"github.com/beeline-cni/beeline/cmd/internal/cli"
+	"github.com/beeline-cni/beeline/lab/round"
 	"github.com/beeline-cni/beeline/lab/suite/cluster"
 )
 
-// clusterFlags are the flags of a bench on a live cluster.
-type clusterFlags struct {
+// onCluster are the flags of a bench on a live cluster.
+type onCluster struct {
 	kubeconfig, context string
 	clean               bool
 	options             cluster.Options
 }
 
-// clusterOnly are the flags that require --kubeconfig, labOnly those that exclude it.
-var (
-	clusterOnly = []string{"context", "clean", "namespace", "client-node", "server-node", "image", "image-pull-secret", "host-ports"}
-	labOnly     = []string{"mtu", "pods"}
-)
-
-func (f *clusterFlags) add(flags *pflag.FlagSet) {
+func (f *onCluster) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "measure the cluster of this kubeconfig file")
 	flags.StringVar(&f.context, "context", "", "with --kubeconfig: context in the file (default: the current one)")
 	flags.StringVar(&f.options.Namespace, "namespace", "", "with --kubeconfig: namespace for the pods (default: a new one, deleted afterwards)")
@@ -36,52 +30,24 @@ func (f *clusterFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.clean, "clean", false, "with --kubeconfig: delete what earlier runs left in the cluster, then exit")
 }
 
-// check rejects flags that do not go together.
-func (f *clusterFlags) check(flags *pflag.FlagSet) error {
-	wrong, format := clusterOnly, "--%s requires --kubeconfig"
-	if f.kubeconfig != "" {
-		wrong, format = labOnly, "--%s has no meaning with --kubeconfig"
-	}
-	for _, name := range wrong {
-		if flags.Changed(name) {
-			return fmt.Errorf(format, name)
-		}
-	}
-	if f.options.PullSecret != "" && f.options.Namespace == "" {
-		return errors.New("--image-pull-secret needs --namespace, the namespace of the Secret")
-	}
-	return nil
-}
-
 // runOnCluster measures a live cluster.
-func (f *benchFlags) runOnCluster(ctx context.Context, e cli.Env) error {
-	o, err := f.options()
-	if err != nil {
-		return usageError(e, err)
-	}
+func (f *benchFlags) runOnCluster(ctx context.Context, e cli.Env, o round.Options) error {
 	s, err := cluster.New(o, f.cluster.options)
 	if err == nil {
 		err = s.Validate()
 	}
 	if err != nil {
-		return usageError(e, err)
-	}
-	fail := func(err error) error {
-		fmt.Fprintf(e.Stderr, "beeline-lab bench: %v\n", err)
-		return exitMeasure
+		return failed(e, exitUsage, err)
 	}
 	if s.API, err = cluster.Connect(f.cluster.kubeconfig, f.cluster.context, version); err != nil {
-		return fail(err)
+		return failed(e, exitMeasure, err)
 	}
 	left, err := cluster.Leftovers(ctx, s.API, s.Namespace)
 	if f.cluster.clean {
 		if err == nil {
 			err = cleanCluster(ctx, e, s.API, left)
 		}
-		if err != nil {
-			return fail(err)
-		}
-		return nil
+		return failed(e, exitMeasure, err)
 	}
 	if err != nil {
 		fmt.Fprintf(e.Stderr, "beeline-lab bench: list what earlier runs left: %v\n", err)

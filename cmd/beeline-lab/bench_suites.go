@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/lab/convergence"
@@ -27,23 +26,33 @@ const (
 	suitePolicy   = "policy"
 )
 
-// Flags that only some suites have: network, services, and the two suites with both IP families.
+// Flags that only some suites have: network, network in labs, services, those with both IP families, and network on a
+// cluster.
 var (
-	networkFlags  = []string{"mtu", "pods", "kubeconfig", "paths", "procs"}
+	networkFlags  = []string{"paths", "procs", "kubeconfig"}
+	labFlags      = []string{"mtu", "pods"}
 	servicesFlags = []string{"levels"}
 	familyFlags   = []string{"ipv6"}
+	clusterFlags  = []string{"context", "clean", "namespace", "client-node", "server-node", "image", "image-pull-secret", "host-ports"}
 )
 
-// checkSuite rejects an unknown suite, and flags that the suite does not have.
-func (f *benchFlags) checkSuite(flags *pflag.FlagSet) error {
+// check rejects an unknown suite, and flags that do not go together.
+func (f *benchFlags) check() error {
 	kind, ok := suites[f.suite]
 	if !ok {
 		return fmt.Errorf("no suite %q; there are: %s, %s, %s, %s", f.suite, suiteNetwork, suiteServices, suiteNodePort, suitePolicy)
 	}
-	for _, name := range kind.without {
-		if flags.Changed(name) {
-			return fmt.Errorf("--%s has no meaning with --suite=%s", name, f.suite)
+	without, where := slices.Concat(kind.without, clusterFlags), "in labs"
+	if f.cluster.kubeconfig != "" {
+		without, where = slices.Concat(kind.without, labFlags), "on a cluster"
+	}
+	for _, name := range without {
+		if f.changed(name) {
+			return fmt.Errorf("--%s has no meaning with --suite=%s %s", name, f.suite, where)
 		}
+	}
+	if f.cluster.options.PullSecret != "" && f.cluster.options.Namespace == "" {
+		return errors.New("--image-pull-secret needs --namespace, the namespace of the Secret")
 	}
 	return nil
 }
@@ -58,35 +67,21 @@ type suiteKind struct {
 
 // suites are the suites that run in labs, by name.
 var suites = map[string]suiteKind{
-	suiteNetwork: {
-		network.All, func(o round.Options) (round.Suite, error) { return suiteOrError(pods.New(o)) }, servicesFlags,
-	},
-	suiteServices: {
-		network.WithServices, func(o round.Options) (round.Suite, error) { return suiteOrError(services.New(o)) }, slices.Concat(networkFlags, familyFlags),
-	},
-	suiteNodePort: {
-		network.WithNodePorts, func(o round.Options) (round.Suite, error) { return suiteOrError(nodeport.New(o)) }, slices.Concat(networkFlags, servicesFlags),
-	},
-	suitePolicy: {
-		network.WithPolicies, func(o round.Options) (round.Suite, error) { return suiteOrError(policy.New(o)) }, slices.Concat(networkFlags, servicesFlags, familyFlags),
-	},
+	suiteNetwork:  {network.All, suiteOrError(pods.New), servicesFlags},
+	suiteServices: {network.WithServices, suiteOrError(services.New), slices.Concat(networkFlags, labFlags, familyFlags)},
+	suiteNodePort: {network.WithNodePorts, suiteOrError(nodeport.New), slices.Concat(networkFlags, labFlags, servicesFlags)},
+	suitePolicy:   {network.WithPolicies, suiteOrError(policy.New), slices.Concat(networkFlags, labFlags, servicesFlags, familyFlags)},
 }
 
 // suiteOrError returns a nil interface, not an interface with a nil pointer, for an error.
-func suiteOrError[S round.Suite](s S, err error) (round.Suite, error) {
-	if err != nil {
-		return nil, err
+func suiteOrError[S round.Suite](create func(round.Options) (S, error)) func(round.Options) (round.Suite, error) {
+	return func(o round.Options) (round.Suite, error) {
+		s, err := create(o)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
 	}
-	return s, nil
-}
-
-// newSuite returns the suite that the flags select.
-func (f *benchFlags) newSuite() (round.Suite, error) {
-	o, err := f.options()
-	if err != nil {
-		return nil, err
-	}
-	return suites[f.suite].new(o)
 }
 
 // newConnectCommand returns the command that bench runs in pods.

@@ -40,7 +40,15 @@ func newUpCommand(e cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printLabUp(e, lab)
+			status, err := readLab(lab)
+			if err == nil {
+				err = status.print(e)
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(e.Stdout, nextSteps, nameFlag(lab.Name), lab.Node(0).Name, lab.Node(len(lab.Nodes())-1).Name)
+			return nil
 		},
 	}
 	labName(cmd, &o.Name)
@@ -79,32 +87,14 @@ func labUp(ctx context.Context, o testbed.Options) (*testbed.Lab, error) {
 	return lab, nil
 }
 
-func printLabUp(e cli.Env, lab *testbed.Lab) error {
-	wire := "on one wire"
-	if lab.Subnets > 1 {
-		wire = fmt.Sprintf("in %d subnets with a router between them,", lab.Subnets)
-	}
-	fmt.Fprintf(e.Stdout, "Lab %q is up: %s %s with MTU %d, network %s.\n\n",
-		lab.Name, plural(len(lab.Nodes()), "node"), wire, lab.MTU, lab.Network)
-	rows := [][]string{{"NODE", "ADDRESS", "POD ADDRESSES", "STATE"}}
-	for _, n := range lab.Nodes() {
-		rows = append(rows, []string{n.Name, joined(n.Addresses), joined(n.PodCIDRs), n.StateDir})
-	}
-	if err := cli.Table(e.Stdout, rows); err != nil {
-		return err
-	}
-	first, last := lab.Node(0).Name, lab.Node(len(lab.Nodes())-1).Name
-	flag := nameFlag(lab.Name)
-	next := []string{
-		"beeline-lab add-pod" + flag + " " + first + " client", "a pod on " + first,
-		"beeline-lab add-pod" + flag + " " + last + " server", "a pod on " + last,
-		"beeline-lab exec" + flag + " " + first + " -- ip address", "run a command on a node, or in a pod",
-	}
-	if strings.HasPrefix(lab.Network, "beeline") {
-		next = append(next, "beeline-lab exec"+flag+" "+first+" -- beeline status", "the state of the network of "+first)
-	}
-	return hints(e, append(next, "beeline-lab down"+flag, "remove everything")...)
-}
+// nextSteps are commands to type after a lab is up.
+const nextSteps = `
+Next:
+  beeline-lab add-pod%[1]s %[2]s client
+  beeline-lab add-pod%[1]s %[3]s server
+  beeline-lab exec%[1]s client -- ping -c 3 server
+  beeline-lab down%[1]s
+`
 
 func newAddPodCommand(e cli.Env) *cobra.Command {
 	var name string
@@ -130,29 +120,11 @@ func newAddPodCommand(e cli.Env) *cobra.Command {
 				return nil
 			}
 			fmt.Fprintf(e.Stdout, "Pod %s is on %s with %s, MTU %d.\n", pod.Name, node.Name, joined(pod.Addresses), pod.MTU)
-			return printPodHints(e, lab, pod)
+			return nil
 		},
 	}
 	labName(cmd, &name)
 	return cmd
-}
-
-// printPodHints suggests to reach another pod, or to add one.
-func printPodHints(e cli.Env, lab *testbed.Lab, pod *testbed.Pod) error {
-	pods, err := lab.Pods()
-	if err != nil {
-		return err
-	}
-	flag := nameFlag(lab.Name)
-	for _, other := range pods {
-		if other.Name != pod.Name && len(other.Addresses) > 0 {
-			return hints(e,
-				fmt.Sprintf("beeline-lab exec%s %s -- ping -c 3 %s", flag, pod.Name, other.Name), "reach "+other.Name+" on "+other.Node,
-				"beeline-lab status", "show labs, nodes and pods")
-		}
-	}
-	last := lab.Node(len(lab.Nodes()) - 1)
-	return hints(e, fmt.Sprintf("beeline-lab add-pod%s %s server", flag, last.Name), "a second pod to talk to")
 }
 
 func newDelPodCommand(e cli.Env) *cobra.Command {
@@ -306,5 +278,5 @@ func hintNotUp(name string, err error) error {
 		return err
 	}
 	flag := nameFlag(name)
-	return fmt.Errorf("%w (%s creates it, %s removes an incomplete one)", err, typed("beeline-lab up"+flag), typed("beeline-lab down"+flag))
+	return fmt.Errorf("%w (%s creates it, %s removes an incomplete one)", err, "beeline-lab up"+flag, "beeline-lab down"+flag)
 }

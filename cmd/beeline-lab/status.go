@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,7 +48,18 @@ func newStatusCommand(e cli.Env) *cobra.Command {
 			if output == "json" {
 				return cli.JSON(e.Stdout, labs)
 			}
-			return printLabs(e, labs)
+			if len(labs) == 0 {
+				fmt.Fprintln(e.Stdout, "There is no lab.")
+			}
+			for i, lab := range labs {
+				if i > 0 {
+					fmt.Fprintln(e.Stdout)
+				}
+				if err := lab.print(e); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, json")
@@ -64,9 +73,9 @@ func readLabs() ([]labStatus, error) {
 	}
 	labs := []labStatus{}
 	for _, l := range listed {
-		status := labStatus{Name: l.Name, Whole: l.Lab != nil}
-		if status.Whole {
-			if err := status.read(l.Lab); err != nil {
+		status := labStatus{Name: l.Name}
+		if l.Lab != nil {
+			if status, err = readLab(l.Lab); err != nil {
 				return nil, err
 			}
 		}
@@ -75,11 +84,11 @@ func readLabs() ([]labStatus, error) {
 	return labs, nil
 }
 
-func (s *labStatus) read(lab *testbed.Lab) error {
-	s.Network, s.MTU, s.CongestionControl = lab.Network, lab.MTU, lab.CongestionControl
+func readLab(lab *testbed.Lab) (labStatus, error) {
+	s := labStatus{Name: lab.Name, Whole: true, Network: lab.Network, MTU: lab.MTU, CongestionControl: lab.CongestionControl}
 	pods, err := lab.Pods()
 	if err != nil {
-		return err
+		return s, err
 	}
 	podNetwork, err := network.Named(lab.Network)
 	for _, node := range lab.Nodes() {
@@ -89,7 +98,7 @@ func (s *labStatus) read(lab *testbed.Lab) error {
 		}
 		processes, err := node.Processes()
 		if err != nil {
-			return err
+			return s, err
 		}
 		n.Processes = len(processes)
 		for _, p := range pods {
@@ -99,40 +108,24 @@ func (s *labStatus) read(lab *testbed.Lab) error {
 		}
 		s.Nodes = append(s.Nodes, n)
 	}
-	return nil
+	return s, nil
 }
 
-func printLabs(e cli.Env, labs []labStatus) error {
-	if len(labs) == 0 {
-		fmt.Fprintln(e.Stdout, "There is no lab.")
-		return hints(e, "beeline-lab up", "create a lab of two nodes with Beeline")
+func (s labStatus) print(e cli.Env) error {
+	if !s.Whole {
+		fmt.Fprintf(e.Stdout, "Lab %q is incomplete: the command that made it was interrupted. Remove what is left: beeline-lab down%s\n", s.Name, nameFlag(s.Name))
+		return nil
 	}
-	for i, lab := range labs {
-		if i > 0 {
-			fmt.Fprintln(e.Stdout)
-		}
-		if err := printLab(e, lab); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func printLab(e cli.Env, lab labStatus) error {
-	if !lab.Whole {
-		fmt.Fprintf(e.Stdout, "Lab %q is incomplete: the command that made it was interrupted.\n", lab.Name)
-		return hints(e, "beeline-lab down"+nameFlag(lab.Name), "remove what is left")
-	}
-	fmt.Fprintf(e.Stdout, "Lab %q: %s, network %s, MTU %d, congestion control %s\n\n",
-		lab.Name, plural(len(lab.Nodes), "node"), cmp.Or(lab.Network, "none"), lab.MTU, lab.CongestionControl)
+	fmt.Fprintf(e.Stdout, "Lab %q: %d nodes, network %s, MTU %d, congestion control %s\n\n",
+		s.Name, len(s.Nodes), cmp.Or(s.Network, "none"), s.MTU, s.CongestionControl)
 	nodes := [][]string{{"NODE", "ADDRESS", "POD ADDRESSES", "PROCESSES", "AGENT"}}
 	pods := [][]string{{"POD", "NODE", "ADDRESS", "MTU"}}
-	for _, n := range lab.Nodes {
+	for _, n := range s.Nodes {
 		agent := "-"
 		switch {
 		case n.AgentPID != 0:
 			agent = fmt.Sprintf("process %d", n.AgentPID)
-		case strings.HasPrefix(lab.Network, "beeline"):
+		case strings.HasPrefix(s.Network, "beeline"):
 			agent = "not running"
 		}
 		nodes = append(nodes, []string{n.Name, joined(n.Addresses), joined(n.PodCIDRs), fmt.Sprint(n.Processes), agent})
@@ -140,35 +133,11 @@ func printLab(e cli.Env, lab labStatus) error {
 			pods = append(pods, []string{p.Name, p.Node, joined(p.Addresses), fmt.Sprint(p.MTU)})
 		}
 	}
-	if err := cli.Table(e.Stdout, nodes); err != nil {
+	if err := cli.Table(e.Stdout, nodes); err != nil || len(pods) == 1 {
 		return err
-	}
-	if len(pods) == 1 {
-		return hints(e, "beeline-lab add-pod"+nameFlag(lab.Name)+" "+lab.Nodes[0].Name+" client", "add a pod")
 	}
 	fmt.Fprintln(e.Stdout)
 	return cli.Table(e.Stdout, pods)
-}
-
-// hints prints commands to type next. pairs are commands, each followed by its description.
-func hints(e cli.Env, pairs ...string) error {
-	fmt.Fprintln(e.Stdout, "\nNext:")
-	var rows [][]string
-	for i := 0; i+1 < len(pairs); i += 2 {
-		rows = append(rows, []string{"  " + typed(pairs[i]), "# " + pairs[i+1]})
-	}
-	return cli.Table(e.Stdout, rows)
-}
-
-// typed returns a command line that works when copied: with the directory of this program, and sudo if it was used.
-func typed(command string) string {
-	if dir := filepath.Dir(os.Args[0]); strings.Contains(os.Args[0], "/") {
-		command = dir + "/" + strings.ReplaceAll(command, "-- beeline ", "-- "+dir+"/beeline ")
-	}
-	if os.Getenv("SUDO_USER") != "" {
-		command = "sudo " + command
-	}
-	return command
 }
 
 func joined[T fmt.Stringer](values []T) string {
@@ -177,11 +146,4 @@ func joined[T fmt.Stringer](values []T) string {
 		all = append(all, v.String())
 	}
 	return strings.Join(all, " ")
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

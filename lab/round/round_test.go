@@ -139,7 +139,7 @@ func TestCPUs(t *testing.T) {
 func TestProgress(t *testing.T) {
 	now := time.Unix(0, 0)
 	var out bytes.Buffer
-	p := NewProgress(&out, true, 100*time.Second)
+	p := NewProgress(&out, 100*time.Second)
 	p.now, p.started = func() time.Time { return now }, now
 	if got := p.remaining(); got != 100*time.Second {
 		t.Errorf("at the start %v left", got)
@@ -149,17 +149,9 @@ func TestProgress(t *testing.T) {
 	if got := p.remaining(); got != 100*time.Second {
 		t.Errorf("half done in twice the time: %v left", got)
 	}
-	p.Status("measuring")
-	p.Note("a note")
-	if got := out.String(); !strings.Contains(got, " 50 %  1m40s left  measuring") || !strings.HasSuffix(got, "\ra note\n") {
-		t.Errorf("%q", got)
-	}
-
-	out.Reset()
-	p = NewProgress(&out, false, time.Minute)
-	p.Status("never seen")
-	p.Step("round 1 done")
-	if got := out.String(); got != "[1m0s left] round 1 done\n" {
+	p.Note("a note of %d", 1)
+	p.Step("round %d done", 1)
+	if got := out.String(); got != "a note of 1\n[1m40s left] round 1 done\n" {
 		t.Errorf("%q", got)
 	}
 }

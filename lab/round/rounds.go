@@ -73,7 +73,7 @@ type rounds struct {
 func (m *rounds) make(ctx context.Context) error {
 	s := m.schedule
 	if s.WarmUp > 0 {
-		if err := m.pass(ctx, "warm-up", -1, m.names, s.WarmUp, func(result.Sample) {}); err != nil {
+		if err := m.pass(ctx, -1, m.names, s.WarmUp, func(result.Sample) {}); err != nil {
 			return err
 		}
 	}
@@ -133,7 +133,7 @@ func (m *rounds) round(ctx context.Context, index int) error {
 	r := result.Round{Index: index, Order: shuffled(m.schedule.Seed, index, m.names), Started: time.Now()}
 	title := fmt.Sprintf("round %d of %d", Kept(m.run)+1, m.schedule.Rounds)
 	for _, name := range r.Order {
-		if err := m.turns(ctx, title, &r, name); err != nil {
+		if err := m.turns(ctx, &r, name); err != nil {
 			// Half a round compares nothing: its samples stay in the file and do not count.
 			r.Discarded = "interrupted"
 			m.run.Rounds = append(m.run.Rounds, r)
@@ -144,7 +144,7 @@ func (m *rounds) round(ctx context.Context, index int) error {
 	r.Steal, r.Foreign = noiseOf(r.Turns)
 	if r.Discarded = m.schedule.Gate.round(r, m.run.Samples); r.Discarded != "" {
 		m.progress.Note("round %d is discarded: %s", index+1, r.Discarded)
-	} else if !m.progress.terminal {
+	} else {
 		m.progress.Step("%s done: steal %.1f %%, foreign load %.1f %%", title, r.Steal*100, r.Foreign*100)
 	}
 	m.run.Rounds = append(m.run.Rounds, r)
@@ -152,13 +152,13 @@ func (m *rounds) round(ctx context.Context, index int) error {
 }
 
 // turns takes a network's turn in a round, and again if the gate discards it.
-func (m *rounds) turns(ctx context.Context, title string, r *result.Round, name string) error {
+func (m *rounds) turns(ctx context.Context, r *result.Round, name string) error {
 	for again := range 1 + turnsAgain {
 		if again > 0 {
 			m.progress.extend(m.schedule.Round(1, m.schedule.Length))
 		}
 		first := len(m.run.Samples)
-		t, err := m.turn(ctx, title, r.Index, name)
+		t, err := m.turn(ctx, r.Index, name)
 		if err != nil {
 			return err
 		}
@@ -185,13 +185,13 @@ func (m *rounds) blame() {
 }
 
 // turn runs every cell over one network and adds the samples to the run.
-func (m *rounds) turn(ctx context.Context, title string, round int, name string) (t result.Turn, err error) {
+func (m *rounds) turn(ctx context.Context, round int, name string) (t result.Turn, err error) {
 	if err := m.noise.Begin(ctx); err != nil {
 		return t, err
 	}
 	started := time.Now()
 	keep := func(s result.Sample) { m.run.Samples = append(m.run.Samples, s) }
-	if err := m.pass(ctx, title, round, []string{name}, m.schedule.Length, keep); err != nil {
+	if err := m.pass(ctx, round, []string{name}, m.schedule.Length, keep); err != nil {
 		return t, err
 	}
 	t = result.Turn{Network: name, Seconds: time.Since(started).Seconds()}
@@ -214,10 +214,9 @@ func noiseOf(turns []result.Turn) (steal, foreign float64) {
 }
 
 // pass runs every cell over every subject in the given order.
-func (m *rounds) pass(ctx context.Context, title string, round int, order []string, length time.Duration, keep func(result.Sample)) error {
+func (m *rounds) pass(ctx context.Context, round int, order []string, length time.Duration, keep func(result.Sample)) error {
 	for _, name := range order {
 		for _, cell := range m.schedule.Cells {
-			m.progress.Status("%s: %s, %s %s", title, name, cell.Workload.Info().Name, cell.Path)
 			s := m.subjects[name].Sample(ctx, cell, length)
 			if ctx.Err() != nil {
 				return ctx.Err()

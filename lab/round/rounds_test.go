@@ -52,7 +52,7 @@ func make3(t *testing.T, extra int, foreign ...float64) (*result.Run, string) {
 	s := Schedule{Cells: []Cell{{list[0], result.CrossNode, result.OneCore, 1}}, Rounds: 3, ExtraRounds: extra, Length: 50 * time.Millisecond, Seed: 1, Gate: DefaultGate}
 	run := newResult(s)
 	var said bytes.Buffer
-	if err := s.Make(t.Context(), []Subject{&still{name: stats.Baseline}, &still{name: "other"}}, &scripted{foreign}, run, NewProgress(&said, false, time.Minute)); err != nil {
+	if err := s.Make(t.Context(), []Subject{&still{name: stats.Baseline}, &still{name: "other"}}, &scripted{foreign}, run, NewProgress(&said, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return run, said.String()

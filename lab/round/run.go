@@ -65,7 +65,6 @@ func Run(ctx context.Context, s Suite, progress *Progress) (run *result.Run, err
 			err = cause
 		}
 		err = errors.Join(err, s.Down(ctx, b))
-		progress.Clear()
 	}()
 	field, err := s.Up(ctx, b)
 	if err != nil {

@@ -137,7 +137,6 @@ func Unsupported(n network.Network, reason string) result.Network {
 func TakeDown[M Member](b *round.Bench, members []M) error {
 	var errs []error
 	for _, m := range members {
-		b.Progress.Status("taking down %s", m.Name())
 		errs = append(errs, m.Close())
 		b.Progress.Advance(TakeDownTime)
 	}

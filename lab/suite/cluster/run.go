@@ -55,7 +55,6 @@ func (*Suite) After(context.Context, *round.Bench) error { return nil }
 
 // Down ends the workers and deletes what was created, whatever its state, and waits until it is gone.
 func (s *Suite) Down(ctx context.Context, _ *round.Bench) error {
-	s.progress.Status("deleting what was created")
 	return s.down(ctx)
 }
 

@@ -39,7 +39,7 @@ func run(t *testing.T, f API, p *Suite) (*result.Run, string, error) {
 	t.Helper()
 	var said bytes.Buffer
 	p.API = f
-	r, err := round.Run(t.Context(), p, round.NewProgress(&said, false, p.Estimate()))
+	r, err := round.Run(t.Context(), p, round.NewProgress(&said, p.Estimate()))
 	return r, said.String(), err
 }
 
@@ -153,7 +153,7 @@ func TestRunThatIsInterrupted(t *testing.T) {
 	defer cancel()
 	said := listener{until: "round 1 of 1000 done", then: cancel}
 	p.API = f
-	r, err := round.Run(ctx, p, round.NewProgress(&said, false, p.Estimate()))
+	r, err := round.Run(ctx, p, round.NewProgress(&said, p.Estimate()))
 	if !errors.Is(err, context.Canceled) || errors.Is(err, ErrLeft) {
 		t.Errorf("%v, want the context's error", err)
 	}

@@ -48,7 +48,7 @@ func newSuite(schedule round.Schedule, where Options) *Suite {
 	return &Suite{
 		Schedule: schedule, Options: where, run: newRunName(), token: newToken(),
 		pods: map[role]corev1.Pod{}, services: map[role]corev1.Service{}, sessions: map[role]*session{}, numbers: map[role][]int{},
-		progress: round.NewProgress(io.Discard, false, 0),
+		progress: round.NewProgress(io.Discard, 0),
 	}
 }
 
@@ -160,7 +160,6 @@ func (s *Suite) waitForPods(ctx context.Context) error {
 		if want := len(s.roles()); len(s.pods) == want {
 			return nil
 		}
-		s.progress.Status("%d of %d pods run", len(s.pods), len(s.roles()))
 		if time.Since(began) > podsWait {
 			return fmt.Errorf("after %v, %s", podsWait, waiting)
 		}

@@ -101,7 +101,6 @@ func (s *Suite) crowd(ctx context.Context, b *round.Bench, m *member, f *result.
 		}
 	}()
 	for i := range s.Pods {
-		b.Progress.Status("footprint: %s, adding pod %d of %d", f.Network, i+1, s.Pods)
 		pod, err := network.AddPod(timed, m.Network, m.Lab, node, fmt.Sprintf("crowd%d", i))
 		if err != nil {
 			return fmt.Errorf("add pod %d: %w", i+1, err)
@@ -115,7 +114,6 @@ func (s *Suite) crowd(ctx context.Context, b *round.Bench, m *member, f *result.
 		}
 	}
 	for len(pods) > 0 {
-		b.Progress.Status("footprint: %s, removing pod %d of %d", f.Network, len(pods), s.Pods)
 		if err := network.DelPod(timed, m.Network, m.Lab, pods[0]); err != nil {
 			return fmt.Errorf("remove pod %s: %w", pods[0].Name, err)
 		}

@@ -46,7 +46,7 @@ func tiny(t *testing.T, networks ...string) *Suite {
 func TestRunEndToEnd(t *testing.T) {
 	p := tiny(t, "node", "ptp")
 	var said bytes.Buffer
-	run, err := round.Run(t.Context(), p, round.NewProgress(&said, false, p.Estimate()))
+	run, err := round.Run(t.Context(), p, round.NewProgress(&said, p.Estimate()))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said.String())
 	}
@@ -92,7 +92,7 @@ func TestRunWithoutAQuietRound(t *testing.T) {
 	p := tiny(t, "node")
 	p.Gate.Foreign, p.Rounds, p.ExtraRounds = -1, 1, 1
 	var said bytes.Buffer
-	run, err := round.Run(t.Context(), p, round.NewProgress(&said, false, p.Estimate()))
+	run, err := round.Run(t.Context(), p, round.NewProgress(&said, p.Estimate()))
 	if !errors.Is(err, round.ErrNothing) {
 		t.Errorf("%v, want ErrNothing", err)
 	}
@@ -113,7 +113,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer cancel()
 	var said bytes.Buffer
-	run, err := round.Run(ctx, p, round.NewProgress(&said, false, p.Estimate()))
+	run, err := round.Run(ctx, p, round.NewProgress(&said, p.Estimate()))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v, want the context's error", err)
 	}
@@ -143,7 +143,7 @@ func TestRunWithWhatDoesNotWork(t *testing.T) {
 	p.Networks = append(p.Networks, broken{p.Networks[0]}, unsupported{p.Networks[0]})
 	p.Rounds = 1
 	var said bytes.Buffer
-	run, err := round.Run(t.Context(), p, round.NewProgress(&said, false, p.Estimate()))
+	run, err := round.Run(t.Context(), p, round.NewProgress(&said, p.Estimate()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestRunWithWhatDoesNotWork(t *testing.T) {
 	}
 
 	p.Networks = p.Networks[1:]
-	if _, err := round.Run(t.Context(), p, round.NewProgress(&said, false, p.Estimate())); !errors.Is(err, round.ErrNothing) {
+	if _, err := round.Run(t.Context(), p, round.NewProgress(&said, p.Estimate())); !errors.Is(err, round.ErrNothing) {
 		t.Errorf("without any network: %v", err)
 	}
 }
@@ -195,7 +195,7 @@ func TestServerThatDoesNotStart(t *testing.T) {
 	p.Cells = append(p.Cells, round.Cell{Workload: noServer{p.Cells[0].Workload}, Path: result.CrossNode, Placement: result.OneCore, Procs: 1})
 	p.Rounds = 1
 	var said bytes.Buffer
-	run, err := round.Run(t.Context(), p, round.NewProgress(&said, false, p.Estimate()))
+	run, err := round.Run(t.Context(), p, round.NewProgress(&said, p.Estimate()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func (noServer) Serve(context.Context, *workload.Servers, int) error {
 // A network that comes up while the run is interrupted is taken down with the others.
 func TestInterruptedWhileComingUp(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
-	b := &round.Bench{Progress: round.NewProgress(t.Output(), false, 0), Result: &result.Run{}}
+	b := &round.Bench{Progress: round.NewProgress(t.Output(), 0), Result: &result.Run{}}
 	takes := func(network.Network) time.Duration { return 0 }
 	members, err := suite.BringUp(ctx, b, []network.Network{network.Node}, takes, func(network.Network) (*member, error) {
 		interrupt()

@@ -116,7 +116,7 @@ func TestRunPolicy(t *testing.T) {
 	}
 	p.Gate = round.Gate{Steal: 1, Foreign: 1, Retransmits: 1}
 	p.WarmUp, p.Changes, p.Compiles, p.Seed = 0, 1, 1, 1
-	run, err := round.Run(t.Context(), p, round.NewProgress(t.Output(), false, p.Estimate()))
+	run, err := round.Run(t.Context(), p, round.NewProgress(t.Output(), p.Estimate()))
 	suitetest.NothingLeft(t)
 	if err != nil {
 		t.Fatal(err)

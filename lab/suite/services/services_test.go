@@ -31,7 +31,7 @@ func TestRunServices(t *testing.T) {
 	}
 	p.Gate = round.Gate{Steal: 1, Foreign: 1, Retransmits: 1}
 	p.WarmUp, p.Changes, p.Seed = 0, 2, 1
-	run, err := round.Run(t.Context(), p, round.NewProgress(t.Output(), false, p.Estimate()))
+	run, err := round.Run(t.Context(), p, round.NewProgress(t.Output(), p.Estimate()))
 	suitetest.NothingLeft(t)
 	if err != nil {
 		t.Fatal(err)
