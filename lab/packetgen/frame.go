@@ -2,8 +2,6 @@ package packetgen
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 )
@@ -36,24 +34,6 @@ const (
 	hops           = 64
 	protocolUDP    = 17
 )
-
-// Validate names everything that is wrong.
-func (f Frames) Validate() error {
-	var errs []error
-	if len(f.SourceMAC) != 6 || len(f.DestinationMAC) != 6 {
-		errs = append(errs, errors.New("frames need two Ethernet addresses"))
-	}
-	if !f.Source.Addr().IsValid() || f.Source.Addr().Is4() != f.Destination.Addr().Is4() {
-		errs = append(errs, fmt.Errorf("source %s and destination %s are not of one family", f.Source, f.Destination))
-	}
-	if f.Flows < 1 || f.Ports < 1 {
-		errs = append(errs, fmt.Errorf("flows %d, ports %d: want at least 1", f.Flows, f.Ports))
-	}
-	if f.Source.Port() == 0 || int(f.Source.Port())+f.Ports > 1<<16 {
-		errs = append(errs, fmt.Errorf("%d ports from %d: there are 65535", f.Ports, f.Source.Port()))
-	}
-	return errors.Join(errs...)
-}
 
 // Length is that of each frame in bytes.
 func (f Frames) Length() int {

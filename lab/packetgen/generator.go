@@ -14,7 +14,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/testbed"
@@ -35,9 +34,6 @@ type Generator struct {
 // netns should have a CPU: that is where frames are made and, unless the other end's NAPI has a thread of its own,
 // taken in.
 func NewGenerator(netns testbed.Netns, device string, frames Frames) (*Generator, error) {
-	if err := frames.Validate(); err != nil {
-		return nil, fmt.Errorf("make frames: %w", err)
-	}
 	index, err := deviceIndex(netns, device)
 	if err != nil {
 		return nil, err
@@ -88,9 +84,6 @@ const (
 // Offer makes the load and returns when it is over, at the latest after twice its time. The context is asked between
 // system calls only; its error comes with what was offered.
 func (g *Generator) Offer(ctx context.Context, l Load) (Offered, error) {
-	if err := l.Validate(); err != nil {
-		return Offered{}, fmt.Errorf("offer frames: %w", err)
-	}
 	if err := errors.Join(g.run.Set(l.bounds()), g.state.Set(runState{})); err != nil {
 		return Offered{}, fmt.Errorf("offer frames: %w", err)
 	}
@@ -124,38 +117,12 @@ func (g *Generator) Offer(ctx context.Context, l Load) (Offered, error) {
 // Close unloads the program.
 func (g *Generator) Close() error { return g.offer.Close() }
 
-// set returns the program's constants their values.
+// set gives the program's constants their values.
 func set(spec *ebpf.CollectionSpec, values map[string]any) error {
 	for name, value := range values {
-		v := spec.Variables[name]
-		if v == nil {
-			return fmt.Errorf("packet generator: no variable %s", name)
-		}
-		if err := v.Set(value); err != nil {
+		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("packet generator: set %s: %w", name, err)
 		}
 	}
 	return nil
-}
-
-// networkOrder is a port as it is in a packet, for a variable that the program compares with one.
-func networkOrder(port uint16) [2]byte {
-	var b [2]byte
-	binary.BigEndian.PutUint16(b[:], port)
-	return b
-}
-
-// address4 and address6 are an address as the program's variables have it; the one of the other family is zero.
-func address4(a netip.Addr) (b [4]byte) {
-	if a.Is4() {
-		b = a.As4()
-	}
-	return b
-}
-
-func address6(a netip.Addr) (b [16]byte) {
-	if a.Is6() {
-		b = a.As16()
-	}
-	return b
 }

@@ -1,8 +1,6 @@
 package packetgen
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"time"
 )
@@ -15,18 +13,6 @@ type Load struct {
 	For time.Duration
 	// Count ends it earlier, after so many frames; 0 does not.
 	Count uint64
-}
-
-// Validate names everything that is wrong.
-func (l Load) Validate() error {
-	var errs []error
-	if l.Rate < 0 || l.Rate > 1e9 {
-		errs = append(errs, fmt.Errorf("rate %g: want 0 to 1e9 frames per second", l.Rate))
-	}
-	if l.For <= 0 {
-		errs = append(errs, fmt.Errorf("duration %v: want more than 0", l.For))
-	}
-	return errors.Join(errs...)
 }
 
 // fraction is how many parts the program divides a nanosecond into, so that rates of millions are met exactly.

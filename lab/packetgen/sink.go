@@ -1,6 +1,8 @@
 package packetgen
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -59,11 +61,13 @@ func newSink(netns testbed.Netns, program string, backend netip.AddrPort, onward
 	if err != nil {
 		return nil, err
 	}
-	err = set(spec, map[string]any{
-		"backend4": address4(backend.Addr()), "backend6": address6(backend.Addr()),
-		"backend_port": networkOrder(backend.Port()), "onward": onward, "ipv6": backend.Addr().Is6(),
-	})
-	if err != nil {
+	constants := map[string]any{"backend_port": binary.BigEndian.AppendUint16(nil, backend.Port()), "onward": onward, "ipv6": backend.Addr().Is6()}
+	if backend.Addr().Is6() {
+		constants["backend6"] = backend.Addr().As16()
+	} else {
+		constants["backend4"] = backend.Addr().As4()
+	}
+	if err := set(spec, constants); err != nil {
 		return nil, err
 	}
 	var loaded struct {
@@ -101,11 +105,7 @@ func (s *Sink) Arrived() (n uint64, err error) {
 
 // Close detaches and unloads the counter.
 func (s *Sink) Close() error {
-	err := s.link.Close()
-	if closed := s.program.Close(); err == nil {
-		err = closed
-	}
-	return err
+	return errors.Join(s.link.Close(), s.program.Close())
 }
 
 func deviceIndex(netns testbed.Netns, name string) (index uint32, err error) {

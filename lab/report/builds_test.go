@@ -25,8 +25,8 @@ func TestBuilds(t *testing.T) {
 			})
 		}
 	}
-	text := rendered(t, New(run).Text)
-	for _, want := range []string{"beeline ÷ old", "1.200    1.200–1.200"} {
+	text := unpadded(rendered(t, New(run).Text))
+	for _, want := range []string{"beeline ÷ old", "1.200 | 1.200–1.200"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
 		}

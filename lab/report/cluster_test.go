@@ -51,7 +51,7 @@ func TestClusterRun(t *testing.T) {
 			t.Errorf("page lacks %q", want)
 		}
 	}
-	if text := all["markdown"]; !strings.Contains(text, "network Flannel") || !strings.Contains(text, "| Route |") {
+	if text := unpadded(all["markdown"]); !strings.Contains(text, "network Flannel") || !strings.Contains(text, "| Route |") {
 		t.Errorf("%s", text)
 	}
 }

@@ -13,13 +13,9 @@ import (
 
 // percentiles are those of the latency tables, with their marks.
 var percentiles = []struct {
-	name  string
-	share float64
-	shape chart.Shape
-}{{"P50", 0.50, chart.Dot}, {"P90", 0.90, chart.Bar}, {"P99", 0.99, chart.Triangle}, {"P99.9", 0.999, chart.Ring}}
-
-// tailCount is the least number of round trips of which the P99.9 is not simply the longest.
-const tailCount = 1000
+	name, metric string
+	shape        chart.Shape
+}{{"P50", result.RTTP50, chart.Dot}, {"P90", result.RTTP90, chart.Bar}, {"P99", result.RTTP99, chart.Triangle}, {"P99.9", result.RTTP999, chart.Ring}}
 
 // latency has the percentiles of the merged histograms of all rounds, for each figure whose tool measures them.
 func (v *view) latency() Section {
@@ -30,46 +26,32 @@ func (v *view) latency() Section {
 		s.Legend = append(s.Legend, LegendEntry{chart.Symbol(p.shape), p.name})
 	}
 	for _, f := range v.figures {
-		t := newTable(Detail, f.work.Title+": round trips", context(f.key), v.noun(), "P50", "P90", "P99", "P99.9", "round trips")
+		t := newTable(Detail, f.work.Title+": round trips", context(f.key), v.noun())
 		c := chart.Rows{Log: true, Label: tickIn("µs"), Text: chart.Text{
 			ID: "l-" + f.anchor(), Title: f.work.Title + ": percentiles of the round trip",
 			Desc: context(f.key) + ". P50, P90, P99 and P99.9 on a logarithmic scale. The table has the same figures.",
 		}}
-		measured := false
-		for _, r := range f.rows {
-			var list []*result.Histogram
-			for _, p := range r.points {
-				if !p.discarded {
-					list = append(list, p.Latency)
-				}
-			}
-			merged, err := stats.Merge(list...)
-			n := stats.Total(merged)
-			bar := chart.Row{Label: r.network, Highlight: isBeeline(r.network)}
-			if err != nil || n == 0 {
-				if r.tried > 0 && r.failed == r.tried {
-					t.add(r.network).Note = failed
-					bar.Value = failed
-					c.Rows = append(c.Rows, bar)
-				}
-				continue
-			}
-			measured = true
-			var row []any
-			for _, p := range percentiles {
-				if p.share > 0.99 && n < tailCount {
-					row = append(row, none)
-					continue
-				}
-				at := stats.Percentile(merged, p.share)
-				row = append(row, quantity(at, "µs"))
-				bar.Marks = append(bar.Marks, chart.Mark{At: at, Shape: p.shape, Tip: p.name + " " + quantity(at, "µs")})
-				bar.Low, bar.High = &bar.Marks[0].At, &at
-			}
-			t.add(r.network, append(row, count(n))...)
-			c.Rows = append(c.Rows, bar)
+		for _, p := range percentiles {
+			t.Columns = append(t.Columns, p.name)
 		}
-		if measured {
+		for _, r := range f.rows {
+			var row []any
+			bar := chart.Row{Label: r.network, Highlight: isBeeline(r.network)}
+			for _, p := range percentiles {
+				shown := ""
+				if found := v.summary(f.key, r.network, p.metric); found != nil {
+					shown = quantity(found.Median, found.Unit)
+					bar.Marks = append(bar.Marks, chart.Mark{At: found.Median, Shape: p.shape, Tip: p.name + " " + shown})
+					bar.Low, bar.High = &bar.Marks[0].At, &found.Median
+				}
+				row = append(row, shown)
+			}
+			if len(bar.Marks) > 0 {
+				t.add(r.network, row...)
+				c.Rows = append(c.Rows, bar)
+			}
+		}
+		if len(t.Rows) > 0 {
 			t.Charts = []Chart{{SVG: c.SVG()}}
 			s.Tables = append(s.Tables, t)
 		}

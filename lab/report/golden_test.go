@@ -79,14 +79,16 @@ func renderings(t *testing.T, d *Document) map[string]string {
 	return all
 }
 
+// unpadded is a rendering with single blanks.
+func unpadded(text string) string { return strings.Join(strings.Fields(text), " ") }
+
 // shown checks that every rendering of a document contains the texts.
 func shown(t *testing.T, d *Document, want ...string) map[string]string {
 	t.Helper()
 	all := renderings(t, d)
 	for name, text := range all {
-		unwrapped := strings.Join(strings.Fields(text), " ")
 		for _, w := range want {
-			if !strings.Contains(unwrapped, w) {
+			if !strings.Contains(unpadded(text), w) {
 				t.Errorf("%s lacks %q", name, w)
 			}
 		}

@@ -1,5 +1,5 @@
-// Package report renders a bench run, or the comparison of two, for people: as text for a terminal, as Markdown for a
-// README, and as one self-contained HTML page with charts. All three show the same tables (Document), which are built once.
+// Package report renders a bench run, or the comparison of two, for people: as Markdown for a terminal or a README, and as
+// one self-contained HTML page with charts. All show the same tables (Document), which are built once.
 package report
 
 import (

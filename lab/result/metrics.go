@@ -6,8 +6,9 @@ type Metric struct {
 	Unit string
 	// Better is "higher", "lower", or empty if neither is better.
 	Better string
-	// Meaning is one sentence.
-	Meaning string
+	// BenchUnit is the unit in the Go benchmark format, one word that names what is counted. Metrics without it do not appear
+	// there.
+	BenchUnit string
 }
 
 // The names of the metrics.
@@ -38,28 +39,28 @@ const (
 // compare pods on one node.
 const VersusWire = "_vs_wire"
 
-// Metrics lists all metrics with their units.
+// Metrics lists all metrics with their units; docs/results.md says what they mean.
 var Metrics = []Metric{
-	{Throughput, "Gbit/s", "higher", "payload that arrived, in 10^9 bits per second"},
-	{Rate, "/s", "higher", "transactions (or messages) completed per second, all processes together"},
-	{RTT, "µs", "lower", "mean full round trip"},
-	{RTTP50, "µs", "lower", "median full round trip"},
-	{RTTP90, "µs", "lower", "full round trip that 90 % of the transactions do not exceed"},
-	{RTTP99, "µs", "lower", "full round trip that 99 % of the transactions do not exceed"},
-	{RTTP999, "µs", "lower", "full round trip that 99.9 % of the transactions do not exceed"},
-	{Loss, "%", "lower", "share of the messages that did not arrive"},
-	{Retransmits, "segments", "lower", "TCP segments that the sender retransmitted"},
-	{Transactions, "transactions", "", "transactions of the sample"},
-	{Bytes, "bytes", "", "payload of the sample"},
-	{Messages, "messages", "", "messages of the sample"},
-	{Skew, "s", "", "largest difference between the measured intervals of parallel processes"},
-	{SendBuffer, "bytes", "", "size of the sender's socket buffer at the end, as the kernel counts"},
-	{ReceiveBuffer, "bytes", "", "size of the receiver's socket buffer at the end, as the kernel counts"},
-	{CPUTransaction, "µs", "lower", "CPU time (user, system, softirq) of both ends for one transaction"},
-	{CPUGB, "ms", "lower", "CPU time (user, system, softirq) of both ends for 10^9 bytes"},
-	{CPUMessage, "µs", "lower", "CPU time (user, system, softirq) of both ends for one message that arrived"},
-	{CPULeft, "%", "higher", "share of one core that is idle while a fixed rate of packets is forwarded"},
-	{Offered, "/s", "", "packets offered per second"},
+	{Throughput, "Gbit/s", "higher", "Gbit/s"},
+	{Rate, "/s", "higher", "trans/s"},
+	{RTT, "µs", "lower", "rtt-µs"},
+	{RTTP50, "µs", "lower", "p50-rtt-µs"},
+	{RTTP90, "µs", "lower", "p90-rtt-µs"},
+	{RTTP99, "µs", "lower", "p99-rtt-µs"},
+	{RTTP999, "µs", "lower", "p99.9-rtt-µs"},
+	{Loss, "%", "lower", "loss-%"},
+	{Retransmits, "segments", "lower", "retransmits"},
+	{Transactions, "transactions", "", ""},
+	{Bytes, "bytes", "", ""},
+	{Messages, "messages", "", ""},
+	{Skew, "s", "", ""},
+	{SendBuffer, "bytes", "", ""},
+	{ReceiveBuffer, "bytes", "", ""},
+	{CPUTransaction, "µs", "lower", ""},
+	{CPUGB, "ms", "lower", ""},
+	{CPUMessage, "µs", "lower", ""},
+	{CPULeft, "%", "higher", ""},
+	{Offered, "/s", "", ""},
 }
 
 // MetricNamed returns the metric with that name.

@@ -168,7 +168,11 @@ func (t *table) summaries(k Key, name string, w result.Workload) []result.Summar
 	for _, m := range secondary(w) {
 		s := summarize(k, name, m.Metric, own, base, m.of)
 		if m.merge > 0 {
-			s.Median, s.Low, s.High = mergedPercentile(own, m.merge), nil, nil
+			merged := own.histogram()
+			s.Median, s.Low, s.High = Percentile(merged, m.merge), nil, nil
+			if float64(Total(merged))*(1-m.merge) < 1 { // the percentile would simply be the longest round trip
+				s.N = 0
+			}
 		}
 		list = append(list, s)
 	}
@@ -227,16 +231,17 @@ func toolPercentile(name string) value {
 	}
 }
 
-func mergedPercentile(own series, q float64) float64 {
+// histogram has the round trips of all samples.
+func (s series) histogram() *result.Histogram {
 	var all []*result.Histogram
-	for _, s := range own {
-		all = append(all, s.Latency)
+	for _, sample := range s {
+		all = append(all, sample.Latency)
 	}
 	merged, err := Merge(all...)
 	if err != nil {
-		return 0
+		return nil // a broken file
 	}
-	return Percentile(merged, q)
+	return merged
 }
 
 // cpuMetric maps a unit of work to its metric of CPU time.
