@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"html/template"
 	"slices"
 
 	"github.com/beeline-cni/beeline/lab/report/chart"
@@ -113,38 +112,21 @@ func cpuOf(w result.Workload, points []point) (cpu result.CPU, work float64) {
 	return cpu, work
 }
 
-// programs is the BPF run time of one network on one path under one workload.
-type programs struct {
-	network, workload string
-	path              result.Path
-	perPacket         float64 // ns, all programs together
-	list              []result.Program
-}
-
-// programTotals adds up the programs of each path. Programs without a packet count have no cost per packet.
-func programTotals(run *result.Run) []programs {
-	var list []programs
-	for _, p := range run.Programs {
-		if p.Packets == 0 {
-			continue
+// programs are the BPF programs of a network on one path under one workload, in the order in which a packet meets them, and
+// their run time for one packet together, in ns. Programs without a packet count have no cost per packet.
+func (v *view) programs(network, workload string, path result.Path) (list []result.Program, perPacket float64) {
+	for _, p := range v.run.Programs {
+		if p.Network == network && p.Workload == workload && p.Path == path && p.Packets > 0 {
+			list = append(list, p)
+			perPacket += float64(p.Nanoseconds) / float64(p.Packets)
 		}
-		i := slices.IndexFunc(list, func(t programs) bool { return t.network == p.Network && t.workload == p.Workload && t.path == p.Path })
-		if i < 0 {
-			i = len(list)
-			list = append(list, programs{network: p.Network, workload: p.Workload, path: p.Path})
-		}
-		list[i].perPacket += float64(p.Nanoseconds) / float64(p.Packets)
-		list[i].list = append(list[i].list, p)
 	}
-	// In the order in which a packet meets them.
 	order := []string{"from_pod", "to_wire", "from_wire", "to_pod"}
 	rank := func(p result.Program) int { return (slices.Index(order, p.Name) + len(order) + 1) % (len(order) + 1) }
-	for _, t := range list {
-		slices.SortStableFunc(t.list, func(a, b result.Program) int {
-			return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Name, b.Name))
-		})
-	}
-	return list
+	slices.SortStableFunc(list, func(a, b result.Program) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Name, b.Name))
+	})
+	return list, perPacket
 }
 
 // bpf has the run time of BPF programs per one-way packet, for each workload and path.
@@ -152,58 +134,57 @@ func (v *view) bpf() Section {
 	s := Section{ID: "bpf", Title: "BPF run time", Notes: []string{
 		"Run time of all BPF programs on a path per one-way packet, from rounds of their own because the kernel's statistics cost time. A GSO packet counts once.",
 	}}
-	fill := func(name string) int {
-		i := slices.IndexFunc(s.Legend, func(l LegendEntry) bool { return l.Name == name })
-		if i < 0 {
-			i = len(s.Legend)
-			s.Legend = append(s.Legend, LegendEntry{chart.FillSymbol(i), name})
-		}
-		return i
-	}
-	var drawings []*chart.Rows
-	for _, p := range programTotals(v.run) {
-		title := "BPF run time per one-way packet: " + v.workload(p.workload).Title
-		i := slices.IndexFunc(s.Tables, func(t *Table) bool { return t.Title == title && t.Context == string(p.path) })
-		if i < 0 {
-			i = len(s.Tables)
-			s.Tables = append(s.Tables, newTable(Detail, title, string(p.path), "Network", "program", "per packet", "per run", "runs", "packets"))
-			drawings = append(drawings, &chart.Rows{Unit: "ns per one-way packet", Text: chart.Text{
-				ID: fmt.Sprintf("bpf-%d", i), Title: title + ", " + string(p.path),
-				Desc: "One bar per network. Segments are programs, in the order in which a packet meets them. The table has the same figures.",
-			}})
-		}
-		sum := quantity(p.perPacket, "ns")
-		bar := chart.Row{Label: p.network, Value: sum, Highlight: isBeeline(p.network)}
-		for _, one := range p.list {
-			size, run := float64(one.Nanoseconds)/float64(one.Packets), dash
-			if one.Runs > 0 {
-				run = quantity(float64(one.Nanoseconds)/float64(one.Runs), "ns")
+	for _, w := range v.run.Workloads {
+		for _, path := range []result.Path{result.CrossNode, result.SameNode} {
+			if t := v.bpfTable(&s, w, path); len(t.Rows) > 0 {
+				s.Tables = append(s.Tables, t)
 			}
-			s.Tables[i].add(p.network, one.Name, quantity(size, "ns"), run, count(one.Runs), count(one.Packets))
-			bar.Parts = append(bar.Parts, chart.Part{Name: one.Name, Size: size, Fill: fill(one.Name), Tip: one.Name + " " + quantity(size, "ns")})
 		}
-		s.Tables[i].add(p.network, "sum", sum, "", "", "").Class = "total"
-		drawings[i].Rows = append(drawings[i].Rows, bar)
-	}
-	for i, d := range drawings {
-		s.Tables[i].Charts = []Chart{{SVG: d.SVG()}}
 	}
 	return s
+}
+
+func (v *view) bpfTable(s *Section, w result.Workload, path result.Path) *Table {
+	t := newTable(Detail, "BPF run time per one-way packet: "+w.Title, string(path), "Network", "program", "per packet", "per run", "runs", "packets")
+	c := chart.Rows{Unit: "ns per one-way packet", Text: chart.Text{
+		ID: "bpf-" + w.Name + "-" + string(path), Title: t.Title + ", " + t.Context,
+		Desc: "One bar per network. Segments are programs, in the order in which a packet meets them. The table has the same figures.",
+	}}
+	for _, n := range v.run.Networks {
+		list, perPacket := v.programs(n.Name, w.Name, path)
+		if len(list) == 0 {
+			continue
+		}
+		bar := chart.Row{Label: n.Name, Value: quantity(perPacket, "ns"), Highlight: isBeeline(n.Name)}
+		for _, p := range list {
+			fill := slices.IndexFunc(s.Legend, func(l LegendEntry) bool { return l.Name == p.Name })
+			if fill < 0 {
+				fill = len(s.Legend)
+				s.Legend = append(s.Legend, LegendEntry{chart.FillSymbol(fill), p.Name})
+			}
+			size, run := float64(p.Nanoseconds)/float64(p.Packets), dash
+			if p.Runs > 0 {
+				run = quantity(float64(p.Nanoseconds)/float64(p.Runs), "ns")
+			}
+			t.add(n.Name, p.Name, quantity(size, "ns"), run, count(p.Runs), count(p.Packets))
+			bar.Parts = append(bar.Parts, chart.Part{Name: p.Name, Size: size, Fill: fill, Tip: p.Name + " " + quantity(size, "ns")})
+		}
+		t.add(n.Name, "sum", bar.Value, "", "", "").Class = "total"
+		c.Rows = append(c.Rows, bar)
+	}
+	t.Charts = []Chart{{SVG: c.SVG()}}
+	return t
 }
 
 // footprint has what networks cost without traffic, the fastest ADD first.
 func (v *view) footprint() Section {
 	t := newTable(Everywhere, "Footprint", "", "Network", "CNI ADD P50", "CNI ADD P99", "CNI DEL P50",
 		"BPF per one-way packet, cross-node", "agent RSS", "BPF maps", "idle CPU", "pods")
-	bpf := map[string]string{}
-	list := slices.Clone(v.run.Footprints)
-	for _, p := range programTotals(v.run) {
-		if p.path == result.CrossNode && bpf[p.network] == "" {
-			bpf[p.network] = quantity(p.perPacket, "ns")
-			if !slices.ContainsFunc(list, func(f result.Footprint) bool { return f.Network == p.network }) {
-				list = append(list, result.Footprint{Network: p.network})
-			}
-		}
+	list := make([]result.Footprint, 0, len(v.run.Networks))
+	for _, n := range v.run.Networks {
+		f := find(v.run.Footprints, func(f result.Footprint) bool { return f.Network == n.Name })
+		f.Network = n.Name
+		list = append(list, f)
 	}
 	p50 := func(f result.Footprint) float64 {
 		if len(f.AddMilliseconds) == 0 {
@@ -217,14 +198,18 @@ func (v *view) footprint() Section {
 		Desc: "Each dot is one pod. The two bars of a row are P50 and P99. Logarithmic scale. The table has the same figures.",
 	}}
 	for _, f := range list {
-		idle, pods := "", ""
+		idle, pods, bpf := "", "", ""
 		if f.IdleCPU != nil {
 			idle = fmt.Sprintf("%.2f %%", *f.IdleCPU*100)
 		}
 		if f.Pods > 0 {
 			pods = count(f.Pods)
 		}
-		t.add(f.Network, quantile(f.AddMilliseconds, 0.50), quantile(f.AddMilliseconds, 0.99), quantile(f.DelMilliseconds, 0.50), bpf[f.Network],
+		for _, w := range v.run.Workloads {
+			_, perPacket := v.programs(f.Network, w.Name, result.CrossNode)
+			bpf = cmp.Or(bpf, positive(perPacket, "ns"))
+		}
+		t.addMeasured(f.Network, quantile(f.AddMilliseconds, 0.50), quantile(f.AddMilliseconds, 0.99), quantile(f.DelMilliseconds, 0.50), bpf,
 			positive(float64(f.AgentRSSBytes), "B"), positive(float64(f.MapBytes), "B"), idle, pods)
 		if len(f.AddMilliseconds) == 0 {
 			continue
@@ -238,7 +223,7 @@ func (v *view) footprint() Section {
 	}
 	if len(c.Rows) > 0 {
 		t.Notes = []string{"The P99 of fewer than 100 pods is the slowest of them."}
-		t.Charts = []Chart{{SVG: c.SVG(), Caption: template.HTML("CNI ADD: one dot is one pod, the two bars are P50 and P99. Logarithmic scale.")}}
+		t.Charts = []Chart{{SVG: c.SVG(), Caption: "CNI ADD: one dot is one pod, the two bars are P50 and P99. Logarithmic scale."}}
 	}
 	return Section{ID: "footprint", Title: "Footprint", Tables: []*Table{t}, Notes: []string{
 		"The cost of a network without traffic. CNI ADD is the time from the start of the plugin to its result. A dash means that there is nothing to measure.",

@@ -19,7 +19,7 @@ func New(run *result.Run) *Document {
 		Key: []string{
 			"Ratio: network ÷ node within a round, median over the rounds, with its 95 % interval.",
 			"~: no difference decided, the interval includes 1 or there are too few rounds for one. ↓: lower is better. " + dash + ": no value.",
-			v.aaCheck().String(), v.roundNote(),
+			"A/A check: " + stats.Again + " is the node, measured a second time in each round. Differences as small as its own mean nothing.", v.roundNote(),
 		},
 	}
 	for _, s := range []Section{
@@ -35,19 +35,10 @@ func New(run *result.Run) *Document {
 }
 
 func headline(run *result.Run) string {
-	what, where := "container networking costs", "machine"
-	switch {
-	case run.Services != nil:
-		what = "Services cost"
-	case run.NodePort != nil:
-		what = "NodePorts cost"
-	case run.Policy != nil:
-		what = "policies and flows cost"
-	}
 	if run.Cluster != nil {
-		where = "cluster"
+		return "What container networking costs on this cluster"
 	}
-	return "What " + what + " on this " + where
+	return "What container networking costs on this machine"
 }
 
 // noun is what the run compares: networks, or on a cluster routes through its one network.
@@ -112,7 +103,7 @@ func processors(e result.Environment) string {
 func (v *view) compared() string {
 	networks, workloads := 0, map[string]bool{}
 	for _, n := range v.run.Networks {
-		if n.Unsupported == "" && n.Name != stats.Again {
+		if n.Unsupported == "" {
 			networks++
 		}
 	}

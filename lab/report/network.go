@@ -3,12 +3,10 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"html/template"
 	"slices"
 	"strings"
 
 	"github.com/beeline-cni/beeline/lab/report/chart"
-	"github.com/beeline-cni/beeline/lab/report/published"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 )
@@ -48,10 +46,7 @@ func (v *view) overviewTable(figures []figure) *Table {
 		t.Columns = append(t.Columns, title)
 		t.Anchors[title] = f.anchor()
 	}
-	for _, n := range v.run.Networks {
-		if n.Name == stats.Again {
-			continue
-		}
+	for _, n := range v.networks() {
 		var row []any
 		for _, f := range figures {
 			row = append(row, f.cell(n.Name))
@@ -75,6 +70,9 @@ func (f figure) cell(network string) Cell {
 	if network == stats.Baseline {
 		c = Cell{Text: "1", Ratio: stats.Interval{Median: 1, N: 1}}
 	}
+	if network == stats.Again {
+		c.Text += " (" + interval(r.summary.RatioLow, r.summary.RatioHigh) + ")"
+	}
 	c.Figure = f.quantityOf(r.summary)
 	c.Tip = network + ": " + c.Figure
 	if r.summary.RatioLow != nil && r.summary.RatioHigh != nil {
@@ -86,8 +84,7 @@ func (f figure) cell(network string) Cell {
 // figureTables has one table per figure, with its charts.
 func (v *view) figureTables() Section {
 	s := Section{ID: "figures", Title: "Figures", Notes: []string{
-		"Dots are medians of the per-round ratios to the node, lines their 95 % intervals. The median of the ratios is not the ratio of the medians. " +
-			"Hollow marks are published ratios to a bare node, from other machines: compare them with the dots of the same row only.",
+		"Dots are medians of the per-round ratios to the node, lines their 95 % intervals. The median of the ratios is not the ratio of the medians.",
 	}}
 	for _, f := range v.figures {
 		s.Tables = append(s.Tables, v.figureTable(f))
@@ -105,8 +102,6 @@ func (v *view) figureTable(f figure) *Table {
 	if wire {
 		t.Columns = append(t.Columns, "× node cross-node")
 	}
-	var legend strings.Builder
-	shown := 0
 	for _, r := range f.rows {
 		if r.unsupported != "" { // named in the overview
 			continue
@@ -126,12 +121,6 @@ func (v *view) figureTable(f figure) *Table {
 			span = "baseline"
 		}
 		c.Figure = ""
-		for _, p := range v.publishedBeside(f, r.network) {
-			p.Shape = chart.PublishedShape(shown)
-			fmt.Fprintf(&legend, `<span class="key">%s %s</span> `, chart.Symbol(p.Shape), template.HTMLEscapeString(p.Tip))
-			c.Published = append(c.Published, p)
-			shown++
-		}
 		n := fmt.Sprint(r.summary.N)
 		if r.failed > 0 {
 			n += fmt.Sprintf(" (%d of %d failed)", r.failed, r.tried)
@@ -145,28 +134,11 @@ func (v *view) figureTable(f figure) *Table {
 	t.ratioChart(1, chart.Rows{Baseline: stats.Baseline, Text: chart.Text{
 		ID: "c-" + f.anchor(), Title: f.work.Title + ": ratio to node", Desc: context(f.key) + ", " + f.unitNote() + ".",
 	}}, f.work.Better)
-	if shown > 0 && len(t.Charts) > 0 {
-		t.Charts[0].Caption = template.HTML("Published, to a bare node: " + legend.String())
-	}
 	if samples := f.sampleChart(); len(samples.Rows) > 0 {
 		t.Charts = append(t.Charts, Chart{SVG: samples.SVG(), Fold: "Every sample",
 			Caption: "One dot is one sample, the first round on top. The bar is the median. Crosses are discarded samples."})
 	}
 	return t
-}
-
-// publishedBeside has the published ratios to a bare node that compare with a network in the figure. Ratios to any other
-// baseline mean something else and have charts of their own.
-func (v *view) publishedBeside(f figure, network string) []chart.Mark {
-	var list []chart.Mark
-	for _, s := range published.Studies() {
-		for _, p := range s.Figures {
-			if mine, ok := v.counterpart(p); ok && mine.key == f.key && p.Against == stats.Baseline && p.Network == network {
-				list = append(list, chart.Mark{At: p.Ratio, Tip: s.Name() + ", " + p.System + ": " + ratio(&p.Ratio)})
-			}
-		}
-	}
-	return list
 }
 
 // sampleChart draws the raw samples. It has no rows if there are none.
@@ -210,7 +182,7 @@ func (v *view) secondary(f figure) *Table {
 	var metrics []string
 	for i := range v.run.Summary {
 		s := &v.run.Summary[i]
-		if f.key == summaryKey(s) && s.Network != stats.Again && !slices.Contains(elsewhere, s.Metric) && !slices.Contains(metrics, s.Metric) &&
+		if f.key == summaryKey(s) && !slices.Contains(elsewhere, s.Metric) && !slices.Contains(metrics, s.Metric) &&
 			!strings.HasPrefix(s.Metric, "cpu_") && !strings.HasSuffix(s.Metric, result.VersusWire) {
 			metrics = append(metrics, s.Metric)
 		}

@@ -63,7 +63,7 @@ func (v *view) compareStudy(number int, study published.Study) []*Table {
 			tables = append(tables, t)
 		}
 		cell := ratioCell(i)
-		cell.Published = []chart.Mark{{At: p.Ratio, Shape: chart.Published, Tip: "published: " + ratio(&p.Ratio)}}
+		cell.Published = p.Ratio
 		row := tables[at].add(shortTest(p.Test)+": "+p.System, p.Grade, ratio(&p.Ratio), p.Network+", "+mine.work.Title, cell, interval(i.Low, i.High))
 		if isBeeline(p.Network) {
 			row.Class = "hot"

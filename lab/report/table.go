@@ -91,8 +91,8 @@ type Cell struct {
 	Figure string
 	// Ratio is the ratio that Text shows, for charts; without values (N = 0) nothing is drawn.
 	Ratio stats.Interval
-	// Published are published ratios that compare with Ratio, for charts.
-	Published []chart.Mark
+	// Published is a published ratio that compares with Ratio, for charts; 0 is none.
+	Published float64
 	// Tip explains the cell to a reader who points at it.
 	Tip string
 	// Class is "wrong" for a value that misses what is required, "missing" for the absence of a value, or empty.
@@ -200,7 +200,10 @@ func (t *Table) ratioChart(column int, c chart.Rows, direction string) {
 			if cell := r.Cells[column]; cell.Ratio.N > 0 {
 				drawn++
 				row.Value, row.Low, row.High = cell.Text, cell.Ratio.Low, cell.Ratio.High
-				row.Marks = append([]chart.Mark{{At: cell.Ratio.Median, Tip: cell.Tip}}, cell.Published...)
+				row.Marks = []chart.Mark{{At: cell.Ratio.Median, Tip: cell.Tip}}
+				if cell.Published > 0 {
+					row.Marks = append(row.Marks, chart.Mark{At: cell.Published, Shape: chart.Published, Tip: "published: " + ratio(&cell.Published)})
+				}
 			}
 		}
 		c.Rows = append(c.Rows, row)

@@ -27,10 +27,9 @@ type view struct {
 
 // figure compares all networks in one workload, path, placement and number of processes.
 type figure struct {
-	key   stats.Key
-	work  result.Workload
-	rows  []networkRow
-	again *result.Summary // of the A/A partner, or nil
+	key  stats.Key
+	work result.Workload
+	rows []networkRow
 }
 
 // networkRow is one network in a figure: a summary, or the reason why there is none.
@@ -92,11 +91,7 @@ func (v *view) keys() []stats.Key {
 
 func (v *view) figure(key stats.Key) figure {
 	f := figure{key: key, work: v.workload(key.Workload)}
-	f.again = v.summary(key, stats.Again, f.work.Metric)
-	for _, n := range v.run.Networks {
-		if n.Name == stats.Again {
-			continue
-		}
+	for _, n := range v.networks() {
 		r := networkRow{network: n.Name, unsupported: n.Unsupported, summary: v.summary(key, n.Name, f.work.Metric)}
 		v.collect(&r, f)
 		if s := v.summary(key, n.Name, f.work.Metric+result.VersusWire); s != nil {
@@ -109,6 +104,17 @@ func (v *view) figure(key stats.Key) figure {
 	}
 	slices.SortStableFunc(f.rows, func(a, b networkRow) int { return cmp.Compare(a.place(f.work.Better), b.place(f.work.Better)) })
 	return f
+}
+
+// networks are those of the run, with the second measurement of the baseline.
+func (v *view) networks() (list []result.Network) {
+	for _, n := range v.run.Networks {
+		list = append(list, n)
+		if n.Name == stats.Baseline {
+			list = append(list, result.Network{Name: stats.Again})
+		}
+	}
+	return list
 }
 
 // place orders the rows of a figure: the baseline, ratios from best to worst, networks without a ratio.
@@ -161,7 +167,7 @@ func (v *view) workload(name string) result.Workload {
 func (v *view) podNetworks() []string {
 	var names []string
 	for _, n := range v.run.Networks {
-		if n.Name != stats.Baseline && n.Name != stats.Again && n.Unsupported == "" {
+		if n.Name != stats.Baseline && n.Unsupported == "" {
 			names = append(names, n.Name)
 		}
 	}

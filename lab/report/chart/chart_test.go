@@ -49,7 +49,7 @@ func charts() map[string]string {
 		"ratio": ratios("node",
 			Row{Label: "node", Marks: dots(1), Value: "1"},
 			Row{Label: long, Low: p(0.44), High: p(0.5), Value: "0.460~", Highlight: true, Marks: []Mark{
-				{At: 0.46, Tip: "<tip>"}, {At: 1.3, Shape: PublishedShape(0), Tip: "a&b"}, {At: 0.2, Shape: PublishedShape(9)}}},
+				{At: 0.46, Tip: "<tip>"}, {At: 1.3, Shape: Published, Tip: "a&b"}, {At: 0.2, Shape: Published}}},
 		),
 		"ratio around 1":  ratios("no difference", Row{Label: "a", Marks: dots(1.0004), Low: p(0.9997), High: p(1.0009), Value: "1.000~"}),
 		"ratio all equal": ratios("node", Row{Label: "a", Marks: dots(1)}),

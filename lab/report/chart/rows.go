@@ -183,8 +183,7 @@ func anchorNear(x float64, a axis) string {
 // Shape is the form of a mark.
 type Shape int
 
-// The shapes: of a value, of percentiles, of raw samples, of a median among samples, and of published values, which are
-// hollow and have several forms.
+// The shapes: of a value, of percentiles, of raw samples, of a median among samples, and of published values, hollow.
 const (
 	Dot Shape = iota
 	Bar
@@ -198,23 +197,15 @@ const (
 
 // shapes are paths around the middle of each mark, with their classes.
 var shapes = []struct{ class, path string }{
-	Dot:           {"dot", "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0"},
-	Bar:           {"dot", "M-1.5-6h3v12h-3z"},
-	Triangle:      {"dot", "M0-5.5l5.5 10h-11z"},
-	Ring:          {"ring", "M-4.2 0a4.2 4.2 0 1 0 8.4 0a4.2 4.2 0 1 0-8.4 0"},
-	Sample:        {"sample", "M-2.6 0a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0-5.2 0"},
-	Discarded:     {"cross", "M-3-3l6 6m0-6l-6 6"},
-	Median:        {"median", "M0-11v22"},
-	Published:     {"hollow", "M0-6.5L6.5 0 0 6.5-6.5 0z"},
-	Published + 1: {"hollow", "M-5-5h10v10h-10z"},
-	Published + 2: {"hollow", "M0-6L6 5H-6z"},
-	Published + 3: {"hollow", "M0 6L6-5H-6z"},
-	Published + 4: {"hollow", "M-2.5-6h5L6-2.5v5L2.5 6h-5L-6 2.5v-5z"},
-	Published + 5: {"hollow", "M-5.5-5.5h11l-11 11h11z"},
+	Dot:       {"dot", "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0"},
+	Bar:       {"dot", "M-1.5-6h3v12h-3z"},
+	Triangle:  {"dot", "M0-5.5l5.5 10h-11z"},
+	Ring:      {"ring", "M-4.2 0a4.2 4.2 0 1 0 8.4 0a4.2 4.2 0 1 0-8.4 0"},
+	Sample:    {"sample", "M-2.6 0a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0-5.2 0"},
+	Discarded: {"cross", "M-3-3l6 6m0-6l-6 6"},
+	Median:    {"median", "M0-11v22"},
+	Published: {"hollow", "M0-6.5L6.5 0 0 6.5-6.5 0z"},
 }
-
-// PublishedShape is the form of the published value n of a chart; forms repeat.
-func PublishedShape(n int) Shape { return Published + Shape(n%(len(shapes)-int(Published))) }
 
 func (s Shape) sample() bool { return s == Sample || s == Discarded }
 
