@@ -98,7 +98,6 @@ func (n *NodeConfig) reservedForAPIServer(f Frontend, by cluster.Key) string {
 // pod ranges.
 type reserved struct {
 	nodes      map[netip.Addr]string        // by name
-	shared     bool                         // several nodes have one of these
 	ranges     []podRange                   // sorted
 	clusterIPs map[netip.Addr][]cluster.Key // sorted; an API server allocates each to one Service
 	// changed are the cluster IPs that were added or removed since the last pass.
@@ -114,80 +113,25 @@ func newReserved() reserved {
 	return reserved{clusterIPs: map[netip.Addr][]cluster.Key{}, changed: map[netip.Addr]bool{}}
 }
 
-// updateNodes replaces the nodes of the previous snapshot and reports whether anything changed. Both lists are sorted by name.
-func (g *reserved) updateNodes(before, nodes []cluster.Node) (changed bool) {
-	if g.nodes == nil || g.shared {
-		return g.setNodes(nodes)
-	}
-	fits := true
-	cluster.DifferentNodes(before, nodes, func(before, after *cluster.Node) {
-		if before != nil && after != nil && slices.Equal(before.Addresses, after.Addresses) && slices.Equal(before.ExternalIPs, after.ExternalIPs) && slices.Equal(before.PodCIDRs, after.PodCIDRs) {
-			return
-		}
-		changed = true
-		if before != nil {
-			g.dropNode(before)
-		}
-		if after != nil {
-			fits = g.addAddresses(after) && fits
-			g.addRanges(after)
-		}
-	})
-	if !fits {
-		g.setNodes(nodes)
-	}
-	return changed
-}
-
-// setNodes starts over: if several nodes have one address, the first by name counts.
+// setNodes replaces the nodes and reports whether anything changed. If several nodes have one address, the first counts.
 func (g *reserved) setNodes(nodes []cluster.Node) (changed bool) {
 	addresses, ranges := g.nodes, g.ranges
-	g.nodes, g.ranges, g.shared = make(map[netip.Addr]string, len(nodes)), make([]podRange, 0, len(nodes)), false
+	g.nodes, g.ranges = make(map[netip.Addr]string, len(nodes)), make([]podRange, 0, len(nodes))
 	for i := range nodes {
-		g.shared = !g.addAddresses(&nodes[i]) || g.shared
-		for _, p := range nodes[i].PodCIDRs {
-			g.ranges = append(g.ranges, podRange{p, nodes[i].Name})
+		n := &nodes[i]
+		for _, all := range [][]netip.Addr{n.Addresses, n.ExternalIPs} {
+			for _, a := range all {
+				if _, taken := g.nodes[a]; !taken {
+					g.nodes[a] = n.Name
+				}
+			}
+		}
+		for _, p := range n.PodCIDRs {
+			g.ranges = append(g.ranges, podRange{p, n.Name})
 		}
 	}
 	slices.SortFunc(g.ranges, podRange.compare)
 	return addresses == nil || !maps.Equal(addresses, g.nodes) || !slices.Equal(ranges, g.ranges)
-}
-
-// addAddresses adds those of a node. It returns false if another node has one of them.
-func (g *reserved) addAddresses(n *cluster.Node) (alone bool) {
-	alone = true
-	for _, all := range [][]netip.Addr{n.Addresses, n.ExternalIPs} {
-		for _, a := range all {
-			if of, taken := g.nodes[a]; !taken {
-				g.nodes[a] = n.Name
-			} else if of != n.Name {
-				alone = false
-			}
-		}
-	}
-	return alone
-}
-
-func (g *reserved) addRanges(n *cluster.Node) {
-	for _, p := range n.PodCIDRs {
-		r := podRange{p, n.Name}
-		at, _ := slices.BinarySearchFunc(g.ranges, r, podRange.compare)
-		g.ranges = slices.Insert(g.ranges, at, r)
-	}
-}
-
-// dropNode removes a node that shares no address.
-func (g *reserved) dropNode(n *cluster.Node) {
-	for _, all := range [][]netip.Addr{n.Addresses, n.ExternalIPs} {
-		for _, a := range all {
-			delete(g.nodes, a)
-		}
-	}
-	for _, p := range n.PodCIDRs {
-		if at, found := slices.BinarySearchFunc(g.ranges, podRange{p, n.Name}, podRange.compare); found {
-			g.ranges = slices.Delete(g.ranges, at, at+1)
-		}
-	}
 }
 
 func (r podRange) compare(other podRange) int {

@@ -158,9 +158,8 @@ func (t *Translator) updateNode(snapshot *cluster.Snapshot) {
 		}
 	}
 	if t.reserved.nodes == nil || !cluster.Same(t.nodes, snapshot.Nodes) {
-		before := t.nodes
 		t.nodes = snapshot.Nodes
-		if t.reserved.updateNodes(before, snapshot.Nodes) {
+		if t.reserved.setNodes(snapshot.Nodes) {
 			for _, s := range t.exposed {
 				t.mark(s)
 			}
