@@ -10,8 +10,7 @@ import (
 
 // set is the rules of pods in one direction and one family.
 type set struct {
-	// rules are unordered: the set allows what any rule allows, as NetworkPolicies do. Ordered tiers exist in package evaluate
-	// only.
+	// rules are unordered: the set allows what any rule allows, as NetworkPolicies do.
 	rules []*setRule
 	// unknown is what the set allows unknown identities, pods what it allows pods of which nothing is known; made with the set.
 	unknown, pods *numbered[portList]

@@ -19,40 +19,13 @@ type question struct {
 	port        uint16
 }
 
-// outcome is the result of a tier.
-type outcome int
-
-const (
-	// next leaves the decision to the next tier.
-	next outcome = iota
-	accept
-	deny
-)
-
-// tier is one stage of policies. It records the reason in the decision.
-type tier func(question, *Decision) outcome
-
-// tiers are evaluated in this order until one accepts or denies; the default is to allow.
-var tiers = []tier{alwaysAllowed, networkPolicies}
-
+// evaluateEnd decides for one end. "Traffic to and from the node where a Pod is running is always allowed, regardless of the IP
+// address of the Pod or the node", and "a pod cannot block access to itself".
 func evaluateEnd(q question) Decision {
-	j := Decision{Direction: q.direction}
+	j := Decision{Direction: q.direction, Allowed: true}
 	if q.subject != nil {
 		j.Pod, j.Node = q.subject.Key(), q.subject.Node
 	}
-	for _, t := range tiers {
-		if said := t(q, &j); said != next {
-			j.Allowed = said == accept
-			return j
-		}
-	}
-	j.Allowed = true
-	return j
-}
-
-// alwaysAllowed is what policies cannot deny. "Traffic to and from the node where a Pod is running is always allowed,
-// regardless of the IP address of the Pod or the node", and "a pod cannot block access to itself".
-func alwaysAllowed(q question, j *Decision) outcome {
 	switch {
 	case q.subject == nil:
 		j.Reason = ReasonNoPod
@@ -61,14 +34,14 @@ func alwaysAllowed(q question, j *Decision) outcome {
 	case q.peer.ownNode, q.peer.node != "" && q.peer.node == q.subject.Node:
 		j.Reason = ReasonNode
 	default:
-		return next
+		networkPolicies(q, &j)
 	}
-	return accept
+	return j
 }
 
 // networkPolicies is networking.k8s.io/v1. "By default, a pod is non-isolated"; once any policy selects it in a direction, what
 // is allowed is what any of the policies allows: they "do not conflict; they are additive".
-func networkPolicies(q question, j *Decision) outcome {
+func networkPolicies(q question, j *Decision) {
 	for _, policy := range q.snapshot.NetworkPolicies {
 		isolates, rules := policy.IsolatesIngress, policy.Ingress
 		if q.direction == Egress {
@@ -95,16 +68,12 @@ func networkPolicies(q question, j *Decision) outcome {
 	switch {
 	case len(j.Isolating) == 0:
 		j.Reason = ReasonNotIsolated
-		return next
 	case len(j.Invalid) > 0:
-		j.Reason, j.Rules, j.Near = ReasonInvalid, nil, nil
-		return deny
+		j.Allowed, j.Reason, j.Rules, j.Near = false, ReasonInvalid, nil, nil
 	case len(j.Rules) > 0:
 		j.Reason, j.Near = ReasonRule, nil
-		return accept
 	default:
-		j.Reason = ReasonNoRule
-		return deny
+		j.Allowed, j.Reason = false, ReasonNoRule
 	}
 }
 

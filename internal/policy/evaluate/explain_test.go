@@ -92,24 +92,6 @@ func TestAddressOfTheOtherFamily(t *testing.T) {
 	}
 }
 
-// Tiers of other policies can be put before and behind these ones: what one accepts or denies is final.
-func TestTiers(t *testing.T) {
-	before := tiers
-	defer func() { tiers = before }()
-	s := with(t, `podSelector: {matchLabels: {app: web}}`)
-	ask := func(said outcome) bool {
-		tiers = []tier{alwaysAllowed, func(question, *Decision) outcome { return said }, networkPolicies}
-		return Evaluate(s, traffic(t, "dev/web > prod/web TCP 80")).Allowed
-	}
-	if ask(next) || !ask(accept) || ask(deny) {
-		t.Error("an earlier tier is ignored")
-	}
-	tiers = []tier{func(question, *Decision) outcome { return next }}
-	if !Evaluate(s, traffic(t, "dev/web > prod/web TCP 80")).Allowed {
-		t.Error("traffic that no tier decides is not allowed")
-	}
-}
-
 // Explain describes the decisions in a few lines, the summary first. The agent has its own text for users.
 func (v Verdict) Explain() []string {
 	if v.Err != nil {
