@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
@@ -21,11 +20,7 @@ func (p *Policies) Explain(q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, e
 	if snapshot == nil || !known(snapshot) {
 		return nil, agentapi.Errorf(agentapi.CodeNotReady, "node %s has not synced the cluster's NetworkPolicies yet", p.options.Node)
 	}
-	x := explainer{
-		snapshot: local.View(snapshot, p.options.Node), reported: snapshot, node: p.options.Node,
-		services: p.options.Services, nodePorts: p.options.NodePorts, externalIPs: p.options.ExternalIPs, direct: p.options.DSR,
-		closed: p.current().closed,
-	}
+	x := explainer{options: p.options, snapshot: local.View(snapshot, p.options.Node), reported: snapshot, closed: p.current().closed}
 	answer, err := x.answer(q)
 	var refused *agentapi.Error
 	if err != nil && !errors.As(err, &refused) {
@@ -36,20 +31,10 @@ func (p *Policies) Explain(q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, e
 
 // explainer answers questions about one snapshot.
 type explainer struct {
+	options  Options
 	snapshot *cluster.Snapshot
 	// reported is the snapshot without what this node adds about itself.
 	reported *cluster.Snapshot
-	// node is the name of this node.
-	node string
-	// services says what chooses backends: if not the datapath, then the kernel stack, behind the programs at the
-	// sender.
-	services lb.Mode
-	// nodePorts are the networks of NodePort addresses; none means the addresses of Nodes.
-	nodePorts []netip.Prefix
-	// externalIPs are the networks that externalIPs of Services may be in.
-	externalIPs []netip.Prefix
-	// direct says that backends of other nodes may reply to external clients directly (DSR).
-	direct bool
 	// closed says why pods of this node are isolated in a direction.
 	closed map[closedPod]string
 }
@@ -130,7 +115,7 @@ func (x explainer) decision(j evaluate.Decision) agentapi.PolicyDecision {
 		return out
 	}
 	why, closed := x.closed[closedPod{j.Pod, j.Direction == evaluate.Ingress}]
-	closed = closed && j.Node == x.node // and not another pod of that name, on another node
+	closed = closed && j.Node == x.options.Node // and not another pod of that name, on another node
 	if len(j.Invalid) > 0 {
 		why, closed = fmt.Sprintf("NetworkPolicy %s is not understood: %s", j.Invalid[0], policyOf(x.snapshot, j.Invalid[0]).Invalid), true
 	}

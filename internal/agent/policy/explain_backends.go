@@ -62,7 +62,7 @@ func (x explainer) pathsTo(from evaluate.Endpoint, s *requestedService, at netip
 		if e.inside {
 			chosen = entries[i].Internal
 		}
-		if x.services != lb.ModeEBPF || !e.inside {
+		if x.options.Services != lb.ModeEBPF || !e.inside {
 			path.sentTo = at
 		}
 		// A node accepts no packet with its own source address from the wire: replies to clients on the backend's
@@ -120,7 +120,7 @@ func (x explainer) translate(s *requestedService, at netip.AddrPort, node string
 	only := *s.Service
 	only.Ports = []cluster.ServicePort{*s.port}
 	only.InternalLocal, only.ExternalLocal = only.InternalLocal && node != "", only.ExternalLocal && node != ""
-	config := service.NodeConfig{Name: node, DSR: x.direct, ExternalIPs: []netip.Prefix{netip.PrefixFrom(at.Addr(), at.Addr().BitLen())}}
+	config := service.NodeConfig{Name: node, DSR: x.options.DSR, ExternalIPs: []netip.Prefix{netip.PrefixFrom(at.Addr(), at.Addr().BitLen())}}
 	if reported, ok := x.reported.Node(node); ok {
 		config.Zone = reported.Zone
 	}
@@ -150,7 +150,7 @@ func (x explainer) seenAs(from evaluate.Endpoint, s *requestedService, e entranc
 		return evaluate.Endpoint{}
 	}
 	var forwarded bool
-	switch x.services {
+	switch x.options.Services {
 	case lb.ModeEBPF:
 		forwarded = !e.inside && e.node != backend.Node && !direct
 	case lb.ModeKubeProxy: // masquerades unless a traffic policy keeps the connection on the node

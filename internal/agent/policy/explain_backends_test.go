@@ -99,7 +99,7 @@ func (c askedIn) check(t *testing.T, x explainer) {
 // and masquerades it to remote backends. Every node knows a Service's own addresses.
 func TestExplainNodePorts(t *testing.T) {
 	s := market()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, node: "n1", services: lb.ModeEBPF}
+	x := explainer{options: Options{ExternalIPs: anyExternalIP, Services: lb.ModeEBPF, Node: "n1"}, snapshot: s, reported: s}
 	for _, c := range []askedIn{
 		{"m/client", "172.30.0.1:30080", "web1 + +; web2 + +"},
 		{"m/client", "172.30.0.2:30080", "web1 by 172.30.0.2:30080 as 172.30.0.2 - -; web2 by 172.30.0.2:30080 - +"},
@@ -138,7 +138,7 @@ func TestExplainNodePorts(t *testing.T) {
 // affinity; behind other addresses they do not.
 func TestExplainNodePortsDirect(t *testing.T) {
 	s := market()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, node: "n1", services: lb.ModeEBPF, direct: true}
+	x := explainer{options: Options{ExternalIPs: anyExternalIP, Services: lb.ModeEBPF, DSR: true, Node: "n1"}, snapshot: s, reported: s}
 	nodePort := askedIn{"203.0.113.9", "172.30.0.1:30080", "web1 by 172.30.0.1:30080 + +; web2 by 172.30.0.1:30080 + +"}
 	nodePort.check(t, x)
 	// web1 is on the client's node, which accepts no packet with its own source from the wire: n2 replies for it.
@@ -157,7 +157,7 @@ func TestExplainLocalTrafficPolicies(t *testing.T) {
 	s := market()
 	s.Services[0].ExternalLocal, s.Services[0].InternalLocal = true, true
 	s.EndpointSlices.Slice()[0].Endpoints[1].Node = "n2"
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, node: "n1", services: lb.ModeEBPF, direct: true}
+	x := explainer{options: Options{ExternalIPs: anyExternalIP, Services: lb.ModeEBPF, DSR: true, Node: "n1"}, snapshot: s, reported: s}
 	for _, c := range []askedIn{
 		{"203.0.113.9", "172.30.0.1:30080", "web1 by 172.30.0.1:30080 + +; web2 by 172.30.0.1:30080 as 172.30.0.1 unused + -"},
 		{"203.0.113.9", "198.51.100.6:80", "web1 by 198.51.100.6:80 + +; web2 by 198.51.100.6:80 + +"},
@@ -183,7 +183,7 @@ func TestExplainLocalTrafficPolicies(t *testing.T) {
 // backend is; a pod that is its own backend still sees itself.
 func TestExplainNodePortsBesideKubeProxy(t *testing.T) {
 	s := market()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, node: "n1", services: lb.ModeKubeProxy}
+	x := explainer{options: Options{ExternalIPs: anyExternalIP, Services: lb.ModeKubeProxy, Node: "n1"}, snapshot: s, reported: s}
 	for _, c := range []askedIn{
 		{"m/client", "172.30.0.1:30080", "web1 by 172.30.0.1:30080 as 172.30.0.1 + -; web2 by 172.30.0.1:30080 as 172.30.0.1 + -"},
 		{"m/client", "172.30.0.2:30080", "web1 by 172.30.0.2:30080 as 172.30.0.2 - -; web2 by 172.30.0.2:30080 as 172.30.0.2 - -"},
@@ -203,7 +203,7 @@ func TestExplainNodePortsBesideKubeProxy(t *testing.T) {
 // An unused backend does not decide: one that is not ready, unless none is and it serves while it terminates.
 func TestExplainUnreadyBackends(t *testing.T) {
 	s := market()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, node: "n1", services: lb.ModeEBPF}
+	x := explainer{options: Options{ExternalIPs: anyExternalIP, Services: lb.ModeEBPF, Node: "n1"}, snapshot: s, reported: s}
 	s.NetworkPolicies[1].Ingress[0].Peers = nil
 	s.NetworkPolicies[0].Egress[0].Peers[0] = cluster.PolicyPeer{Block: netip.MustParsePrefix("10.1.1.0/24")}
 	endpoints := s.EndpointSlices.Slice()[0].Endpoints
@@ -221,10 +221,10 @@ func TestExplainUnreadyBackends(t *testing.T) {
 func TestExplainNodePortAddresses(t *testing.T) {
 	s := market()
 	local := policy.Local{Addresses: []netip.Addr{netip.MustParseAddr("169.254.20.10"), netip.MustParseAddr("172.30.0.1")}}
-	x := explainer{externalIPs: anyExternalIP, snapshot: local.View(s, "n1"), reported: s, node: "n1", services: lb.ModeEBPF}
+	x := explainer{options: Options{ExternalIPs: anyExternalIP, Services: lb.ModeEBPF, Node: "n1"}, snapshot: local.View(s, "n1"), reported: s}
 	askedIn{"m/client", "169.254.20.10:30080", "169.254.20.10 + +"}.check(t, x)
 	askedIn{"m/client", "169.254.20.10:53", "169.254.20.10 + +"}.check(t, x)
-	x.nodePorts = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16")}
+	x.options.NodePorts = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16")}
 	askedIn{"m/client", "169.254.20.10:30080", "web1 + +; web2 + +"}.check(t, x)
 	askedIn{"m/client", "172.30.0.1:30080", "172.30.0.1 + +"}.check(t, x)
 	askedIn{"m/client", "172.30.0.2:30080", "172.30.0.2 - +"}.check(t, x)

@@ -78,22 +78,22 @@ func (x explainer) addressOf(s *cluster.Service, address netip.Addr) (kind servi
 // allowsExternalIP reports whether Services may have an address in their externalIPs. kube-proxy has its own flag for
 // that.
 func (x explainer) allowsExternalIP(address netip.Addr) bool {
-	config := service.NodeConfig{ExternalIPs: x.externalIPs}
-	return x.services != lb.ModeEBPF || config.AllowsExternalIP(address)
+	config := service.NodeConfig{ExternalIPs: x.options.ExternalIPs}
+	return x.options.Services != lb.ModeEBPF || config.AllowsExternalIP(address)
 }
 
 // nodePortsAt names the node with an address that serves NodePorts. Other nodes are assumed to have the flags of this
 // one; kube-proxy serves all addresses by default.
 func (x explainer) nodePortsAt(address netip.Addr) (node string, ok bool) {
-	requested := slices.ContainsFunc(x.nodePorts, func(p netip.Prefix) bool { return p.Contains(address) })
+	requested := slices.ContainsFunc(x.options.NodePorts, func(p netip.Prefix) bool { return p.Contains(address) })
 	for _, n := range x.snapshot.Nodes {
 		reported, _ := x.reported.Node(n.Name)
 		ofNode := slices.Contains(reported.Addresses, address) || slices.Contains(reported.ExternalIPs, address)
 		held := ofNode || slices.Contains(n.Addresses, address)
 		switch {
-		case x.services != lb.ModeEBPF:
+		case x.options.Services != lb.ModeEBPF:
 			ok = held
-		case len(x.nodePorts) > 0:
+		case len(x.options.NodePorts) > 0:
 			ok = held && requested
 		default:
 			ok = ofNode

@@ -55,7 +55,7 @@ func shop() *cluster.Snapshot {
 
 func TestExplainPolicy(t *testing.T) {
 	s := shop()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, services: lb.ModeEBPF}
+	x := explainer{options: Options{ExternalIPs: anyExternalIP, Services: lb.ModeEBPF}, snapshot: s, reported: s}
 	for _, c := range []struct {
 		from, to, port, protocol string
 		allowed                  bool
@@ -143,7 +143,7 @@ func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 		if c.to == "shop/web" {
 			port = "8080"
 		}
-		a, err := explainer{externalIPs: anyExternalIP, snapshot: s, reported: s, services: c.services}.answer(agentapi.PolicyQuestion{From: "shop/client", To: c.to, Port: port, Protocol: "TCP"})
+		a, err := explainer{options: Options{ExternalIPs: anyExternalIP, Services: c.services}, snapshot: s, reported: s}.answer(agentapi.PolicyQuestion{From: "shop/client", To: c.to, Port: port, Protocol: "TCP"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,12 +155,12 @@ func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 
 // A pod that is isolated here because a table is full is not allowed, whatever rules say.
 func TestExplainPolicyOfClosedPod(t *testing.T) {
-	x := explainer{externalIPs: anyExternalIP, snapshot: shop(), node: "n1", closed: map[closedPod]string{{cluster.Key{Namespace: "shop", Name: "web"}, true}: "map policies is full"}}
+	x := explainer{options: Options{ExternalIPs: anyExternalIP, Node: "n1"}, snapshot: shop(), closed: map[closedPod]string{{cluster.Key{Namespace: "shop", Name: "web"}, true}: "map policies is full"}}
 	a, err := x.answer(agentapi.PolicyQuestion{From: "shop/client", To: "shop/web", Port: "8080", Protocol: "TCP"})
 	if err != nil || a.Allowed || a.Paths[0].Ingress.Reason != "closed: map policies is full" {
 		t.Errorf("answer %+v, error %v", a, err)
 	}
-	x.node = "n2" // where an earlier pod of that name is isolated
+	x.options.Node = "n2" // where an earlier pod of that name is isolated
 	if a, err := x.answer(agentapi.PolicyQuestion{From: "shop/client", To: "shop/web", Port: "8080", Protocol: "TCP"}); err != nil || !a.Allowed {
 		t.Errorf("a remote pod with the name of an isolated local one: answer %+v, error %v", a, err)
 	}

@@ -105,9 +105,9 @@ func TestPodWithoutProgram(t *testing.T) {
 					t.Fatal("the fake device has all programs")
 				}
 				pods.AdoptionDone()
-				again := 0
-				p.completeAgain = func() { again++ }
-				p.failClosed = func(sets map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing {
+				again := -1 // the first pass also reports
+				p.options.Reconcile = func() { again++ }
+				p.options.FailClosed = func(sets map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing {
 					if table.syncs != 0 && (kernel.noIngress || kernel.noEgress) {
 						t.Error("closed after sets were written")
 					}
@@ -198,7 +198,7 @@ func TestPodWithoutProgramIsAdopted(t *testing.T) {
 				}
 				return tables, problems
 			}
-			p.failClosed = pods.Update
+			p.options.FailClosed = pods.Update
 			p.Update(policySnapshot("shop"))
 			p.UpdatePods([]policy.LocalPod{webLocal})
 			mustPass(t, p)

@@ -61,12 +61,9 @@ func (p *Policies) conclude(now outcome) {
 	p.outcomeMu.Lock()
 	p.outcome = now
 	p.outcomeMu.Unlock()
-	p.changed()
-	if now.filled && !before.filled {
-		p.filledFirst()
-	}
-	if len(before.missing) > 0 && len(now.missing) == 0 {
-		p.completeAgain()
+	p.options.Changed()
+	if now.filled && !before.filled || len(before.missing) > 0 && len(now.missing) == 0 {
+		p.options.Reconcile()
 	}
 }
 

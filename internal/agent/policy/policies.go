@@ -46,25 +46,16 @@ const (
 // A new pod is isolated until tables that include it are active. The tables of an earlier agent stay active until
 // this one has synced all policies.
 type Policies struct {
+	options Options
 	log     *slog.Logger
 	table   Table
 	metrics metrics
-	options Options
-	beat    *loop.Beat
 	compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem)
 	// spent is the CPU time of the thread that runs passes.
 	spent func() time.Duration
 	// postponed is when compile may have another result for the same inputs; zero: never.
 	postponed func() time.Time
 	wake      loop.Signal
-	// fresh says that the table was empty at the start.
-	fresh bool
-	// failClosed prepares for sets before they are active and returns the pods that lack a program: see
-	// failclosed.Pods.Update.
-	failClosed func(map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing
-	// changed is called after each pass, filledFirst after the one that first filled the tables, and completeAgain
-	// after one where all pods have their programs while some had not before. They must not block.
-	changed, filledFirst, completeAgain func()
 
 	inputs inputs
 	// holding is held while addresses are closed and released, so that the table sees them in the order of the
@@ -109,17 +100,20 @@ type Options struct {
 	Node string
 	// Manifests says that the cluster's state comes from manifests: pods have no labels of their own.
 	Manifests bool
-	// Services, NodePorts, ExternalIPs and DSR explain connections to Services. NodePorts are the networks of
-	// NodePort addresses; none means the addresses of Nodes.
+	// Services, NodePorts, ExternalIPs and DSR explain connections to Services. Services says what chooses backends: if
+	// not the datapath, then the kernel stack, behind the programs at the sender. NodePorts are the networks of NodePort
+	// addresses; none means the addresses of Nodes. DSR says that backends of other nodes may reply to external clients.
 	Services               lb.Mode
 	NodePorts, ExternalIPs []netip.Prefix
 	DSR                    bool
 	// Fresh says that the table was empty at the start.
 	Fresh bool
-	// FailClosed prepares for sets before they are active: see failclosed.Pods.Update.
+	// FailClosed prepares for sets before they are active and returns the pods that lack a program: see
+	// failclosed.Pods.Update.
 	FailClosed func(map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing
 	// Changed is called after each pass. Reconcile is called after the pass that first filled the tables, and after
-	// one where all pods have their programs while some had not before. They must not block.
+	// one where all pods have their programs while some had not before: programs and the node may wait for these. They
+	// must not block.
 	Changed, Reconcile func()
 	Beat               *loop.Beat
 }
@@ -132,20 +126,11 @@ func New(o Options, table Table, log *slog.Logger) *Policies {
 		Blocks:   sizes.Identities - 1, // the datapath may add one: see dppolicy.Table
 		Policies: sizes.Policies, Ports: int(config.PolicyPorts(uint32(sizes.Policies))),
 	})
-	p := newPolicies(table, compiler.Compile, o.Manifests, log)
-	p.options, p.postponed, p.fresh, p.failClosed, p.changed, p.beat = o, compiler.Postponed, o.Fresh, o.FailClosed, o.Changed, o.Beat
-	p.filledFirst, p.completeAgain = o.Reconcile, o.Reconcile // programs and the node may wait for these
-	return p
-}
-
-func newPolicies(table Table, compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem), unlabelled bool, log *slog.Logger) *Policies {
 	p := &Policies{
-		log: log, table: table, compile: compile, metrics: newMetrics(), beat: &loop.Beat{}, wake: loop.NewSignal(), spent: threadTime, states: states{},
-		changed: func() {}, filledFirst: func() {}, completeAgain: func() {},
+		options: o, log: log, table: table, metrics: newMetrics(),
+		compile: compiler.Compile, postponed: compiler.Postponed, spent: threadTime, wake: loop.NewSignal(), states: states{},
 	}
-	p.failClosed = func(map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing { return nil }
-	p.postponed = func() time.Time { return time.Time{} }
-	p.inputs.local.Unlabelled = unlabelled
+	p.inputs.local.Unlabelled = o.Manifests
 	p.inputs.held = map[netip.Addr]uint64{}
 	return p
 }
@@ -230,7 +215,7 @@ func (p *Policies) Run(ctx context.Context) error {
 		}
 	}
 	l := loop.Loop{
-		Beat: p.beat, Wake: p.wake, Work: pass,
+		Beat: p.options.Beat, Wake: p.wake, Work: pass,
 		Ticks: []*loop.Tick{
 			{Every: policyRetry, Do: passIf(func(o outcome) bool {
 				return len(o.missing) > 0 || o.failure != nil && !ofSets(o.failure) || o.due()
@@ -305,7 +290,7 @@ func (p *Policies) passLocked() error {
 		}
 	}
 	compiled := time.Now()
-	missing := p.failClosed(tables.Pods)
+	missing := p.options.FailClosed(tables.Pods)
 	changed, err := p.table.Sync(tables)
 	if err == nil || ofSets(err) {
 		err = errors.Join(err, p.releaseHeld(now.held))
@@ -345,7 +330,7 @@ func ofSets(err error) bool {
 
 // admitNode lets this node reach isolated pods while policies are not synced, unless an earlier agent has done so.
 func (p *Policies) admitNode(own []netip.Addr) error {
-	if !p.fresh {
+	if !p.options.Fresh {
 		return nil
 	}
 	identities := make(map[netip.Addr]policy.Identity, len(own))

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	dppolicy "github.com/beeline-cni/beeline/internal/datapath/policy"
@@ -105,7 +107,11 @@ func newFakePolicies() (*fakePolicies, *Policies) {
 		}
 		return t, nil
 	}
-	p := newPolicies(table, compile, false, slog.New(slog.DiscardHandler))
+	p := New(Options{
+		Config: Defaults(), Changed: func() {}, Reconcile: func() {}, Beat: &loop.Beat{},
+		FailClosed: func(map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing { return nil },
+	}, table, slog.New(slog.DiscardHandler))
+	p.compile, p.postponed = compile, func() time.Time { return time.Time{} }
 	p.UpdateNode([]netip.Addr{ownAddress})
 	return table, p
 }
@@ -145,7 +151,7 @@ func TestPoliciesKeepWhatIsNotKnown(t *testing.T) {
 	} {
 		table, p := newFakePolicies()
 		filled := 0
-		p.filledFirst = func() { filled++ }
+		p.options.Reconcile = func() { filled++ }
 		p.Update(unknown)
 		if ingress, egress := p.isolates("shop"); !ingress || !egress {
 			t.Errorf("%s: unsynced policies do not isolate", name)
@@ -174,7 +180,7 @@ func TestPoliciesKeepWhatIsNotKnown(t *testing.T) {
 func TestNodeIsAdmittedBeforePoliciesAreKnown(t *testing.T) {
 	for _, fresh := range []bool{true, false} {
 		table, p := newFakePolicies()
-		p.fresh = fresh
+		p.options.Fresh = fresh
 		p.Update(&cluster.Snapshot{Unknown: cluster.AllKinds})
 		mustPass(t, p)
 		_, admitted := table.identities[ownAddress]
