@@ -196,16 +196,16 @@ func (w *randomCluster) setPod(key cluster.Key) {
 }
 
 func (w *randomCluster) snapshot() *cluster.Snapshot {
-	w.last.Namespaces = sorted(w.namespaces, w.last.Namespaces)
-	if now := sorted(w.pods, w.last.Pods.Slice()); !slices.Equal(now, w.last.Pods.Slice()) {
+	w.last.Namespaces = sortedObjects(w.namespaces, w.last.Namespaces)
+	if now := sortedObjects(w.pods, w.last.Pods.Slice()); !slices.Equal(now, w.last.Pods.Slice()) {
 		w.last.Pods = cluster.ListOf(now...)
 	}
-	w.last.NetworkPolicies = sorted(w.policies, w.last.NetworkPolicies)
+	w.last.NetworkPolicies = sortedObjects(w.policies, w.last.NetworkPolicies)
 	s := w.last
 	return &s
 }
 
-func sorted[K comparable, T interface {
+func sortedObjects[K comparable, T interface {
 	comparable
 	Key() cluster.Key
 }](all map[K]T, last []T) []T {
