@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -60,34 +61,25 @@ func (w Cluster) changePod(r *rand.Rand, change func(*cluster.Pod)) {
 
 // withoutTwins ends pods that share addresses, and drops policies that share a name.
 func (w Cluster) withoutTwins() Cluster {
-	taken := map[string]bool{}
+	taken := map[netip.Addr]bool{}
 	pods := w.Pods.Slice()
 	for i, p := range pods {
-		twin := false
-		for _, a := range p.Addresses {
-			twin = twin || taken[a.String()]
-		}
-		if p.Ended || p.HostNetwork {
-			continue
-		}
-		if twin {
+		switch {
+		case p.Ended || p.HostNetwork:
+		case slices.ContainsFunc(p.Addresses, func(a netip.Addr) bool { return taken[a] }):
 			ended := *p
 			ended.Ended = true
 			pods[i] = &ended
-			continue
-		}
-		for _, a := range p.Addresses {
-			taken[a.String()] = true
+		default:
+			for _, a := range p.Addresses {
+				taken[a] = true
+			}
 		}
 	}
 	w.Pods = cluster.ListOf(pods...)
-	named := map[cluster.Key]bool{}
-	if slices.ContainsFunc(w.NetworkPolicies, func(p *cluster.NetworkPolicy) bool {
-		twin := named[p.Key()]
-		named[p.Key()] = true
-		return twin
-	}) {
-		w.NetworkPolicies = slices.CompactFunc(slices.Clone(w.NetworkPolicies), func(a, b *cluster.NetworkPolicy) bool { return a.Key() == b.Key() })
+	sameName := func(a, b *cluster.NetworkPolicy) bool { return a.Key() == b.Key() }
+	if distinct := slices.CompactFunc(slices.Clone(w.NetworkPolicies), sameName); len(distinct) < len(w.NetworkPolicies) {
+		w.NetworkPolicies = distinct
 	}
 	return w
 }

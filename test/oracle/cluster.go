@@ -43,8 +43,8 @@ func (w Cluster) Local() policy.Local {
 
 // nodes are the nodes of every Cluster.
 var nodes = []cluster.Node{
-	{Name: Here, Addresses: []netip.Addr{netip.MustParseAddr("172.30.0.1"), netip.MustParseAddr("fd00:172:30::1")}},
-	{Name: There, Addresses: []netip.Addr{netip.MustParseAddr("172.30.0.2"), netip.MustParseAddr("fd00:172:30::2")}},
+	{Name: Here, Addresses: all(netip.MustParseAddr, "172.30.0.1", "fd00:172:30::1")},
+	{Name: There, Addresses: all(netip.MustParseAddr, "172.30.0.2", "fd00:172:30::2")},
 }
 
 // slot is a possible pod: its node and the last byte of its addresses.

@@ -19,16 +19,16 @@ var (
 )
 
 // blocks contain each other, single addresses, pods, nodes and external addresses.
-var blocks = prefixes(
+var blocks = all(netip.MustParsePrefix,
 	"0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.1.0/24", "10.1.1.3/32", "10.1.2.0/24", "10.1.2.0/29", "10.1.2.2/32", "10.1.2.9/32",
 	"172.30.0.0/24", "172.30.0.1/32", "172.30.0.2/32", "203.0.113.0/24", "203.0.113.0/25", "203.0.113.0/28", "203.0.113.7/32", "203.0.113.8/31",
 	"::/0", "fd00::/16", "fd00:1::/32", "fd00:1:1::/64", "fd00:1:2::/64", "fd00:1:2::2/128", "fd00:172:30::/64", "fd00:172:30::1/128",
 	"2001:db8::/32", "2001:db8:ffff::/64", "2001:db8:ffff::7/128", "2001:db8:ffff::8/125",
 )
 
-func prefixes(all ...string) (parsed []netip.Prefix) {
-	for _, p := range all {
-		parsed = append(parsed, netip.MustParsePrefix(p))
+func all[T any](parse func(string) T, texts ...string) (parsed []T) {
+	for _, text := range texts {
+		parsed = append(parsed, parse(text))
 	}
 	return parsed
 }

@@ -17,15 +17,8 @@ const (
 
 // others are addresses that are no pod's, of each family.
 var others = [2][]netip.Addr{
-	addresses("203.0.113.7", "203.0.113.8", "203.0.113.9", "203.0.113.20", "203.0.113.200", "198.51.100.1", "10.1.2.6", "10.1.2.9", "10.1.2.77", "172.30.0.2"),
-	addresses("2001:db8:ffff::7", "2001:db8:ffff::9", "2001:db8:ffff::77", "2001:db8:1::1", "fd00:1:2::99", "fd00:172:30::2"),
-}
-
-func addresses(all ...string) (parsed []netip.Addr) {
-	for _, a := range all {
-		parsed = append(parsed, netip.MustParseAddr(a))
-	}
-	return parsed
+	all(netip.MustParseAddr, "203.0.113.7", "203.0.113.8", "203.0.113.9", "203.0.113.20", "203.0.113.200", "198.51.100.1", "10.1.2.6", "10.1.2.9", "10.1.2.77", "172.30.0.2"),
+	all(netip.MustParseAddr, "2001:db8:ffff::7", "2001:db8:ffff::9", "2001:db8:ffff::77", "2001:db8:1::1", "fd00:1:2::99", "fd00:172:30::2"),
 }
 
 // Traffic makes traffic with a pod of this node at one end or both. Both ends have addresses.
