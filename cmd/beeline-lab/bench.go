@@ -169,9 +169,6 @@ func (f *benchFlags) run(ctx context.Context, e cli.Env, s round.Suite, left str
 	if errors.Is(err, context.Canceled) && !errors.Is(err, cluster.ErrLeft) {
 		err = errors.New("interrupted; " + left)
 	}
-	if errors.Is(err, round.ErrNothing) && len(run.Rounds) > 0 {
-		err = fmt.Errorf("%w. Keep the machine idle while the bench runs. Higher --max-foreign and --max-steal accept busier rounds, whose figures mean less", err)
-	}
 	if len(run.Samples) > 0 {
 		page := filepath.Join(out, report.FileName)
 		document := report.New(run)

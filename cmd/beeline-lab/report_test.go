@@ -29,8 +29,8 @@ func TestReport(t *testing.T) {
 	}{
 		"both":      {nil, "Ratio to node · cross-node · one-core", true},
 		"only html": {[]string{"--html"}, "", true},
-		"markdown":  {[]string{"--markdown"}, "| `beeline` |", false},
-		"summary":   {[]string{"--summary"}, "| `beeline` |", false},
+		"markdown":  {[]string{"--markdown"}, "| `beeline` ", false},
+		"summary":   {[]string{"--summary"}, "| `beeline` ", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := results(t)
@@ -62,7 +62,7 @@ func TestReportComparesTwo(t *testing.T) {
 func TestReportComparesTwoElsewhere(t *testing.T) {
 	a, b := results(t), results(t)
 	code, stdout, stderr := beelineLab(t, "report", a, b, "--markdown")
-	if code != 0 || !strings.Contains(stdout, "| `beeline` |") || !strings.Contains(stdout, "B ÷ A") {
+	if code != 0 || !strings.Contains(stdout, "| `beeline` ") || !strings.Contains(stdout, "B ÷ A") {
 		t.Errorf("markdown: exit code %d, %s\n%s", code, stderr, stdout)
 	}
 	code, stdout, stderr = beelineLab(t, "report", a, b, "--html")

@@ -45,19 +45,6 @@ func keptTurn(r result.Round, name string) bool {
 	return slices.ContainsFunc(r.Turns, func(t result.Turn) bool { return t.Network == name && t.Discarded == "" })
 }
 
-// Make makes the warm-up round, then rounds until enough are kept or the limit is reached. It adds rounds and samples
-// to the run. Each round measures the baseline twice.
-func (s Schedule) Make(ctx context.Context, subjects []Subject, noise Noise, run *result.Run, progress *Progress) error {
-	m := &rounds{schedule: s, subjects: map[string]Subject{}, noise: noise, run: run, progress: progress, others: map[string]time.Duration{}}
-	for _, e := range subjects {
-		m.names = append(m.names, e.Name())
-		m.subjects[e.Name()] = e
-	}
-	m.names = WithAgain(m.names)
-	m.subjects[stats.Again] = m.subjects[stats.Baseline]
-	return m.make(ctx)
-}
-
 // rounds are the rounds of a run under way.
 type rounds struct {
 	schedule Schedule
@@ -70,8 +57,16 @@ type rounds struct {
 	others map[string]time.Duration
 }
 
-func (m *rounds) make(ctx context.Context) error {
-	s := m.schedule
+// Make makes the warm-up round, then rounds until enough are kept or the limit is reached. It adds rounds and samples
+// to the run. Each round measures the baseline twice.
+func (s Schedule) Make(ctx context.Context, subjects []Subject, noise Noise, run *result.Run, progress *Progress) error {
+	m := &rounds{schedule: s, subjects: map[string]Subject{}, noise: noise, run: run, progress: progress, others: map[string]time.Duration{}}
+	for _, e := range subjects {
+		m.names = append(m.names, e.Name())
+		m.subjects[e.Name()] = e
+	}
+	m.names = WithAgain(m.names)
+	m.subjects[stats.Again] = m.subjects[stats.Baseline]
 	if s.WarmUp > 0 {
 		if err := m.pass(ctx, -1, m.names, s.WarmUp, func(result.Sample) {}); err != nil {
 			return err
@@ -89,31 +84,10 @@ func (m *rounds) make(ctx context.Context) error {
 			return err
 		}
 	}
-	m.progress.Note("%s", m.outcome())
 	if Kept(m.run) < s.Rounds {
 		m.progress.Note("%s", m.advice())
 	}
 	return nil
-}
-
-// outcome says how many rounds count, and what was discarded.
-func (m *rounds) outcome() string {
-	rounds, turns := 0, 0
-	for _, r := range m.run.Rounds {
-		if r.Discarded != "" {
-			rounds++
-		}
-		for _, t := range r.Turns {
-			if t.Discarded != "" {
-				turns++
-			}
-		}
-	}
-	text := fmt.Sprintf("%d rounds kept, %d discarded by the gate", Kept(m.run), rounds)
-	if turns > 0 {
-		text += fmt.Sprintf("; so were %d turns of single networks, most of which were taken again", turns)
-	}
-	return text
 }
 
 // advice says what to do where there are fewer rounds than were wanted.

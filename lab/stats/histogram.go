@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -48,18 +47,14 @@ func bound(b int) float64 {
 	return math.Round(v*scale) / scale
 }
 
-// Merge adds histograms bucket by bucket. A nil histogram is empty.
-func Merge(list ...*result.Histogram) (*result.Histogram, error) {
+// merge adds the histograms of samples bucket by bucket. A nil histogram is empty.
+func (s series) merge() *result.Histogram {
 	counts := map[float64]uint64{}
-	for _, h := range list {
-		if h == nil {
-			continue
-		}
-		if len(h.UpTo) != len(h.Count) {
-			return nil, fmt.Errorf("merge histograms: %d bounds, %d counts", len(h.UpTo), len(h.Count))
-		}
-		for i, upTo := range h.UpTo {
-			counts[upTo] += h.Count[i]
+	for _, sample := range s {
+		if h := sample.Latency; h != nil {
+			for i := range min(len(h.UpTo), len(h.Count)) {
+				counts[h.UpTo[i]] += h.Count[i]
+			}
 		}
 	}
 	merged := &result.Histogram{}
@@ -67,7 +62,7 @@ func Merge(list ...*result.Histogram) (*result.Histogram, error) {
 		merged.UpTo = append(merged.UpTo, upTo)
 		merged.Count = append(merged.Count, counts[upTo])
 	}
-	return merged, nil
+	return merged
 }
 
 // Total is the number of values in a histogram, 0 for nil.

@@ -168,7 +168,7 @@ func (t *table) summaries(k Key, name string, w result.Workload) []result.Summar
 	for _, m := range secondary(w) {
 		s := summarize(k, name, m.Metric, own, base, m.of)
 		if m.merge > 0 {
-			merged := own.histogram()
+			merged := own.merge()
 			s.Median, s.Low, s.High = Percentile(merged, m.merge), nil, nil
 			if float64(Total(merged))*(1-m.merge) < 1 { // the percentile would simply be the longest round trip
 				s.N = 0
@@ -229,19 +229,6 @@ func toolPercentile(name string) value {
 		v, ok := s.Values[name]
 		return v, ok && s.Latency == nil
 	}
-}
-
-// histogram has the round trips of all samples.
-func (s series) histogram() *result.Histogram {
-	var all []*result.Histogram
-	for _, sample := range s {
-		all = append(all, sample.Latency)
-	}
-	merged, err := Merge(all...)
-	if err != nil {
-		return nil // a broken file
-	}
-	return merged
 }
 
 // cpuMetric maps a unit of work to its metric of CPU time.

@@ -82,7 +82,7 @@ func TestRunEndToEnd(t *testing.T) {
 	if i < 0 || len(run.Footprints[i].AddMilliseconds) != 2 || len(run.Footprints[i].DelMilliseconds) != 2 {
 		t.Errorf("footprints: %+v", run.Footprints)
 	}
-	if !strings.Contains(said.String(), "2 rounds kept, 0 discarded") {
+	if !strings.Contains(said.String(), "round 2 of 2 done") {
 		t.Errorf("said:\n%s", said.String())
 	}
 }
