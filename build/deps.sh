@@ -21,7 +21,7 @@ bench|nginx                    |nginx                     |the web server
 bench|/usr/lib/cni/ptp         |containernetworking-plugins|the reference CNI plugins: networks bridge, ptp, macvlan
 bench|nft                      |nftables                  |rules of the networks with netfilter
 bench|iptables                 |iptables                  |the reference plugins masquerade with it
-lab  |ip                       |iproute2                  |looking at a lab by hand; tests compare with it
+lab  |ip                       |iproute2                  |making network namespaces; tests compare with it
 lab  |mount                    |mount                     |a lab's nodes have mounts of their own
 lab  |ping                     |iputils-ping              |pings between pods of a lab; tests of ICMP
 bench|sysctl                   |procps                    |settings of a lab's nodes

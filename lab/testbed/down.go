@@ -23,7 +23,7 @@ func Down(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := lockLab(ctx, name)
+	unlock, err := lock(ctx, name, true)
 	if err != nil {
 		return err
 	}
@@ -37,14 +37,9 @@ func takeDown(ctx context.Context, name, root string) error {
 	if err := removeCgroup(ctx, labCgroup(root, name)); err != nil {
 		return fmt.Errorf("take down lab %q: %w", name, err)
 	}
-	// The cgroup above the labs goes with the last of them; another lab's presence is no error.
-	_ = os.Remove(filepath.Dir(labCgroup(root, name)))
-
-	var errs []error
-	errs = append(errs, unmountBelow(labDir(name)))
-	spaces, err := markedNetns(name)
-	errs = append(errs, err)
-	for _, path := range slices.Sorted(maps.Keys(spaces)) {
+	spaces, err := markedNetns()
+	errs := []error{err, unmountBelow(labDir(name))}
+	for _, path := range spaces[name] {
 		errs = append(errs, removeNetns(path))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -53,7 +48,10 @@ func takeDown(ctx context.Context, name, root string) error {
 	if err := os.RemoveAll(labDir(name)); err != nil {
 		return fmt.Errorf("take down lab %q: %w", name, err)
 	}
-	return restoreFirstNamespace(ctx)
+	// What is above the labs goes with the last of them; another lab's presence is no error.
+	_ = os.Remove(filepath.Dir(labCgroup(root, name)))
+	_ = os.Remove(runDir)
+	return nil
 }
 
 // Listed is a lab as List finds it.
@@ -69,32 +67,25 @@ func List() ([]Listed, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := map[string]bool{}
-	recorded, err := recordedLabs()
+	spaces, err := markedNetns()
 	if err != nil {
 		return nil, err
 	}
-	spaces, err := markedNetns("")
-	if err != nil {
-		return nil, err
-	}
-	groups, err := os.ReadDir(filepath.Dir(labCgroup(root, "any")))
-	if err != nil && !os.IsNotExist(err) {
-		return nil, err
-	}
-	for _, name := range recorded {
-		names[name] = true
-	}
-	for _, name := range spaces {
-		names[name] = true
-	}
-	for _, g := range groups {
-		if g.IsDir() && labName.MatchString(g.Name()) {
-			names[g.Name()] = true
+	names := slices.Collect(maps.Keys(spaces))
+	for _, dir := range []string{runDir, filepath.Dir(labCgroup(root, "any"))} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !os.IsNotExist(err) {
+			return nil, err
+		}
+		for _, e := range entries {
+			if e.IsDir() && labName.MatchString(e.Name()) {
+				names = append(names, e.Name())
+			}
 		}
 	}
+	slices.Sort(names)
 	var labs []Listed
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	for _, name := range slices.Compact(names) {
 		lab, err := Open(name)
 		if err != nil && !errors.Is(err, ErrNotUp) {
 			return nil, err

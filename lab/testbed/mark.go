@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 )
 
 const (
@@ -28,26 +27,17 @@ func podNetns(lab, node, pod string) string { return nodeNetns(lab, node) + "." 
 // "bl-a-n1-n1" is node n1 of the lab "a-n1", not anything of the lab "a".
 var mark = regexp.MustCompile(`^bl-([a-z0-9][a-z0-9-]*)-(n[0-9]+|` + wireName + `)(\.[a-z0-9-]+)?$`)
 
-// markedNetns lists the namespaces of a lab, or of all labs where lab is empty, as path → name of the lab.
-func markedNetns(lab string) (map[string]string, error) {
+// markedNetns lists the namespaces of all labs by the name of the lab.
+func markedNetns() (map[string][]string, error) {
 	entries, err := os.ReadDir(netnsDir)
-	if os.IsNotExist(err) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	found := map[string]string{}
+	found := map[string][]string{}
 	for _, e := range entries {
-		m := mark.FindStringSubmatch(e.Name())
-		if m != nil && (lab == "" || m[1] == lab) {
-			found[filepath.Join(netnsDir, e.Name())] = m[1]
+		if m := mark.FindStringSubmatch(e.Name()); m != nil {
+			found[m[1]] = append(found[m[1]], filepath.Join(netnsDir, e.Name()))
 		}
 	}
 	return found, nil
-}
-
-// below reports whether path is dir or inside it.
-func below(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, dir+"/")
 }

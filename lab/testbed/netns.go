@@ -5,13 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 
 	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -98,15 +103,99 @@ func (n Netns) Run(cmd *exec.Cmd) error {
 // Output runs a command in the namespace and returns its standard output. The error names the command and holds
 // what it wrote to standard error.
 func (n Netns) Output(ctx context.Context, name string, args ...string) ([]byte, error) {
-	var stdout, stderr bytes.Buffer
+	return n.output(exec.CommandContext(ctx, name, args...))
+}
+
+// Input runs a command in the namespace with this standard input. Its error is like that of Output.
+func (n Netns) Input(ctx context.Context, input, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdin = strings.NewReader(input)
+	_, err := n.output(cmd)
+	return err
+}
+
+func (n Netns) output(cmd *exec.Cmd) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := n.Run(cmd); err != nil {
-		said := strings.TrimSpace(stderr.String())
-		if said == "" {
-			return stdout.Bytes(), fmt.Errorf("run %s: %w", name, err)
-		}
-		return stdout.Bytes(), fmt.Errorf("run %s: %w: %s", name, err, said)
+	err := n.Run(cmd)
+	if err == nil {
+		return stdout.Bytes(), nil
 	}
-	return stdout.Bytes(), nil
+	err = fmt.Errorf("run %s: %w", cmd.Args[0], err)
+	if said := strings.TrimSpace(stderr.String()); said != "" {
+		err = fmt.Errorf("%w: %s", err, said)
+	}
+	return stdout.Bytes(), err
+}
+
+// Listen listens for TCP connections in the namespace.
+func (n Netns) Listen(ctx context.Context, at netip.AddrPort) (listener net.Listener, err error) {
+	err = n.Do(func() error {
+		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())
+		return err
+	})
+	return listener, err
+}
+
+// Dial makes a TCP connection from the namespace.
+func (n Netns) Dial(ctx context.Context, to netip.AddrPort) (conn net.Conn, err error) {
+	err = n.Do(func() error {
+		// One address and no fallback: no part of this may run on another thread, which is in another namespace.
+		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
+		return err
+	})
+	return conn, err
+}
+
+// Netlink runs fn with a netlink socket of the namespace, on the calling thread.
+func (n Netns) Netlink(fn func(*netlink.Handle) error) error {
+	target, err := netns.GetFromPath(n.Path)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", n.Path, err)
+	}
+	defer target.Close()
+	h, err := netlink.NewHandleAt(target, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink in %s: %w", n.Path, err)
+	}
+	defer h.Close()
+	return fn(h)
+}
+
+// WriteSysctl sets a sysctl of the namespace; name is its path below /proc/sys, because names of devices may hold dots.
+func (n Netns) WriteSysctl(name, value string) error {
+	return n.Do(func() error {
+		f, err := os.OpenFile(filepath.Join("/proc/sys", name), os.O_WRONLY, 0)
+		if err != nil {
+			return fmt.Errorf("set sysctl: %w", err)
+		}
+		defer f.Close()
+		if _, err := f.WriteString(value); err != nil {
+			return fmt.Errorf("set sysctl %s to %q: %w", name, value, err)
+		}
+		return nil
+	})
+}
+
+// ReadSysctl reads a sysctl of the namespace; name is its path below /proc/sys.
+func (n Netns) ReadSysctl(name string) (value string, err error) {
+	err = n.Do(func() error {
+		data, err := os.ReadFile(filepath.Join("/proc/sys", name))
+		value = strings.TrimSpace(string(data))
+		return err
+	})
+	return value, err
+}
+
+// EnableForwarding makes the namespace forward packets.
+func (n Netns) EnableForwarding(ipv6 bool) error {
+	if err := n.WriteSysctl("net/ipv4/ip_forward", "1"); err != nil || !ipv6 {
+		return err
+	}
+	return n.WriteSysctl("net/ipv6/conf/all/forwarding", "1")
+}
+
+// IPNet is the address with its prefix length in the type that package netlink takes.
+func IPNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

@@ -49,6 +49,6 @@ func TestOutside(t *testing.T) {
 
 func TestOutsideWantsOneSubnet(t *testing.T) {
 	if err := (Options{Name: "a", Nodes: 2, Subnets: 2, MTU: 1500, Outside: true}).Validate(); err == nil {
-		t.Error("a place outside of two subnets is valid")
+		t.Error("clients outside of two subnets are valid")
 	}
 }

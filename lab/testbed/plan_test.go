@@ -8,8 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestOptions(t *testing.T) {
@@ -85,18 +83,6 @@ func TestMarkIsUnambiguous(t *testing.T) {
 	}
 }
 
-func TestParseMounts(t *testing.T) {
-	const mountinfo = `22 1 0:21 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
-30 22 0:5 net:[4026] /run/netns/bl-a-n1 rw shared:2 master:1 - nsfs nsfs rw
-31 22 0:6 / /with\040space rw - bpf bpf rw
-broken line
-`
-	want := []mount{{"/sys/fs/cgroup/unified", "cgroup2"}, {"/run/netns/bl-a-n1", "nsfs"}, {"/with space", "bpf"}}
-	if diff := cmp.Diff(want, parseMounts(mountinfo), cmp.AllowUnexported(mount{})); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestRequirementsWithoutRoot(t *testing.T) {
 	if os.Geteuid() == 0 {
 		// The test binary may lie where only root can read it: run it from an open file.
@@ -136,7 +122,7 @@ func TestSubnets(t *testing.T) {
 				}
 				seen[a.Masked()] = n.Subnet
 			}
-			for _, r := range o.routers(n.Subnet) {
+			for _, r := range o.wire(n.Subnet, routerHost) {
 				if !slices.ContainsFunc(n.Addresses, func(a netip.Prefix) bool { return a.Masked() == r.Masked() && a != r }) {
 					t.Errorf("router %s is not a neighbour of %v", r, n.Addresses)
 				}

@@ -19,7 +19,7 @@ func podFile(n *Node, name string) string { return filepath.Join(podsDir(n), nam
 // NewPodNetns makes the namespace and the cgroup of a pod; its network is the caller's to make, who then
 // keeps what came of it with SavePod. A pod with that name on any node of the lab is an error.
 func (l *Lab) NewPodNetns(ctx context.Context, n *Node, name string) (_ *Pod, err error) {
-	if !podName.MatchString(name) {
+	if !labName.MatchString(name) {
 		return nil, fmt.Errorf("pod %q: want up to 30 lower-case letters, digits and inner dashes", name)
 	}
 	if _, taken := l.NodeNamed(name); taken {
@@ -50,7 +50,7 @@ func (l *Lab) NewPodNetns(ctx context.Context, n *Node, name string) (_ *Pod, er
 	if err := os.MkdirAll(pod.Cgroup, 0o755); err != nil {
 		return nil, err
 	}
-	if err := makeNetns(pod.Path, l.Options, l.CongestionControl); err != nil {
+	if err := l.makeNetns(pod.Netns, l.IPv6); err != nil {
 		return nil, fmt.Errorf("pod %q: %w", name, err)
 	}
 	return pod, nil

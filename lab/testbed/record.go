@@ -21,57 +21,19 @@ type record struct {
 
 func recordPath(lab string) string { return filepath.Join(labDir(lab), "lab.json") }
 
-func (r record) write() error { return file.WriteJSON(recordPath(r.Options.Name), r) }
-
-func readRecord(lab string) (record, error) {
-	var r record
-	return r, file.ReadJSON(recordPath(lab), &r)
-}
-
-// lockPatience is how long a command waits for another one on the same lab.
-const lockPatience = 30 * time.Second
-
-// errLocked is what lockDir gives when its patience is at an end.
-var errLocked = errors.New("in use by another command")
-
-// lockDir locks a directory of labs. With create it makes a directory that is not there.
-func lockDir(ctx context.Context, dir string, create bool) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience, errLocked)
-	defer cancel()
-	return file.LockDir(ctx, dir, create)
-}
-
-// lockLab locks one lab; its directory exists afterwards.
-func lockLab(ctx context.Context, lab string) (unlock func(), err error) {
-	unlock, err = lockDir(ctx, labDir(lab), true)
-	if err != nil {
-		return nil, fmt.Errorf("lock lab %q: %w", lab, err)
+func (r record) write() error {
+	if err := file.WriteJSON(recordPath(r.Options.Name), r); err != nil {
+		return fmt.Errorf("record lab %q: %w", r.Options.Name, err)
 	}
-	return unlock, nil
-}
-
-// lockReady locks a lab that is up; it gives ErrNotUp where there is none. It makes no directory: that would
-// look like a lab to one that is taken down at the same time.
-func lockReady(ctx context.Context, lab string) (unlock func(), err error) {
-	unlock, err = lockDir(ctx, labDir(lab), false)
-	if os.IsNotExist(err) {
-		return nil, fmt.Errorf("lab %q %w", lab, ErrNotUp)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lock lab %q: %w", lab, err)
-	}
-	if _, err := readReady(lab); err != nil {
-		unlock()
-		return nil, err
-	}
-	return unlock, nil
+	return nil
 }
 
 // ErrNotUp says that there is no lab of that name, or not a whole one.
 var ErrNotUp = errors.New("is not up")
 
-func readReady(lab string) (record, error) {
-	r, err := readRecord(lab)
+// readReady reads the record of a lab that is up. Without one the error is ErrNotUp.
+func readReady(lab string) (r record, err error) {
+	err = file.ReadJSON(recordPath(lab), &r)
 	switch {
 	case os.IsNotExist(err):
 		return r, fmt.Errorf("lab %q %w", lab, ErrNotUp)
@@ -81,4 +43,30 @@ func readReady(lab string) (record, error) {
 		return r, fmt.Errorf("lab %q %w: it was left half made by a command that was interrupted", lab, ErrNotUp)
 	}
 	return r, nil
+}
+
+// lockPatience is how long a command waits for another one on the same lab.
+const lockPatience = 30 * time.Second
+
+// lock locks a lab against other commands. With create its directory exists afterwards.
+func lock(ctx context.Context, lab string, create bool) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience, errors.New("in use by another command"))
+	defer cancel()
+	if unlock, err = file.LockDir(ctx, labDir(lab), create); err != nil {
+		return nil, fmt.Errorf("lock lab %q: %w", lab, err)
+	}
+	return unlock, nil
+}
+
+// lockReady locks a lab that is up. It makes no directory: that would look like a lab to one that is taken down at the
+// same time.
+func lockReady(ctx context.Context, lab string) (unlock func(), err error) {
+	unlock, err = lock(ctx, lab, false)
+	if _, notUp := readReady(lab); notUp != nil {
+		if err == nil {
+			unlock()
+		}
+		return nil, notUp
+	}
+	return unlock, err
 }

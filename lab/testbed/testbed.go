@@ -11,8 +11,7 @@
 //	                                        the router with a switch for each subnet
 //	/run/netns/bl-<lab>-<node>.<pod>        a pod
 //
-// Devices live in these namespaces only and go with them. What has to be changed in the first network
-// namespace is recorded in /run/beeline-lab/first-namespace.json and restored with the last lab.
+// Devices live in these namespaces only and go with them. A lab changes nothing in the machine's own network namespace.
 package testbed
 
 import (
@@ -21,6 +20,8 @@ import (
 	"net/netip"
 	"path/filepath"
 	"regexp"
+
+	"github.com/beeline-cni/beeline/lab/cgroup"
 )
 
 // Options of a lab.
@@ -52,12 +53,9 @@ const (
 	MaxMTU = 65535
 )
 
-// labName and podName keep names of namespaces unambiguous (no dot in a lab's name, see mark.go) and short
-// enough for paths of unix sockets (108 bytes) below the state directory.
-var (
-	labName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?$`)
-	podName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?$`)
-)
+// labName matches names of labs and pods. It keeps names of namespaces unambiguous (no dot in a lab's name, see mark.go)
+// and short enough for paths of unix sockets (108 bytes) below the state directory.
+var labName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?$`)
 
 // Defaults fills what was left zero: the lab "default" of two nodes with MTU 1500.
 func (o Options) Defaults() Options {
@@ -92,7 +90,7 @@ func (o Options) Validate() error {
 		errs = append(errs, fmt.Errorf("subnets %d: want 1 to %d, the number of nodes", o.Subnets, o.Nodes))
 	}
 	if o.Outside && o.Subnets > 1 {
-		errs = append(errs, fmt.Errorf("subnets %d: a place outside is on one switch, so there is one", o.Subnets))
+		errs = append(errs, fmt.Errorf("subnets %d: clients outside are on one switch, so there is one", o.Subnets))
 	}
 	return errors.Join(errs...)
 }
@@ -121,6 +119,9 @@ type Node struct {
 	StateDir string `json:"stateDir"`
 	BPFFS    string `json:"bpffs"`
 }
+
+// Processes are the ids of the processes that run on the node and in its pods now.
+func (n *Node) Processes() ([]int, error) { return cgroup.ProcessesBelow(n.Cgroup) }
 
 // Pod is one pod of a lab, or the node itself where a network has no pods.
 type Pod struct {
@@ -161,6 +162,11 @@ func (l *Lab) NodeNamed(name string) (*Node, bool) {
 // Dir is the lab's own directory, where networks may keep what all nodes share.
 func (l *Lab) Dir() string { return labDir(l.Name) }
 
+// cgroupBeside is the path of a cgroup beside those of the nodes.
+func (l *Lab) cgroupBeside(name string) string {
+	return filepath.Join(filepath.Dir(l.nodes[0].Cgroup), name)
+}
+
 // planNodes derives the nodes of a lab from its options and the mount of cgroup2.
 func planNodes(o Options, cgroupRoot string) []*Node {
 	nodes := make([]*Node, 0, o.Nodes)
@@ -170,14 +176,10 @@ func planNodes(o Options, cgroupRoot string) []*Node {
 		n := &Node{
 			Name: name, Index: i, Subnet: o.subnetOf(i),
 			Netns:     Netns{Path: nodeNetns(o.Name, name), Cgroup: filepath.Join(labCgroup(cgroupRoot, o.Name), name)},
-			Addresses: []netip.Prefix{wireIPv4(o.subnetOf(i), i)},
-			PodCIDRs:  []netip.Prefix{podCIDRIPv4(i)},
+			Addresses: o.wire(o.subnetOf(i), i),
+			PodCIDRs:  o.podCIDRs(i),
 			StateDir:  state,
 			BPFFS:     filepath.Join(state, "bpf"),
-		}
-		if o.IPv6 {
-			n.Addresses = append(n.Addresses, wireIPv6(o.subnetOf(i), i))
-			n.PodCIDRs = append(n.PodCIDRs, podCIDRIPv6(i))
 		}
 		nodes = append(nodes, n)
 	}

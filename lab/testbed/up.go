@@ -17,7 +17,7 @@ func Up(ctx context.Context, o Options) (lab *Lab, err error) {
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := lockLab(ctx, o.Name)
+	unlock, err := lock(ctx, o.Name, true)
 	if err != nil {
 		return nil, err
 	}
@@ -27,28 +27,19 @@ func Up(ctx context.Context, o Options) (lab *Lab, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, takeDown(context.WithoutCancel(ctx), o.Name, root))
+			lab, err = nil, errors.Join(err, takeDown(context.WithoutCancel(ctx), o.Name, root))
 		}
 	}()
-	r := record{Options: o}
+	lab = &Lab{Options: o, CongestionControl: congestionControl(), nodes: planNodes(o, root)}
+	r := record{Options: o, CongestionControl: lab.CongestionControl}
 	if err := r.write(); err != nil {
-		return nil, fmt.Errorf("record lab %q: %w", o.Name, err)
-	}
-	if r.CongestionControl, err = allowCongestionControl(ctx); err != nil {
 		return nil, err
 	}
-	lab = &Lab{Options: o, CongestionControl: r.CongestionControl, nodes: planNodes(o, root)}
 	if err := lab.make(ctx); err != nil {
 		return nil, fmt.Errorf("make lab %q: %w", o.Name, err)
 	}
-	if err := lab.writeHosts(); err != nil {
-		return nil, fmt.Errorf("make lab %q: %w", o.Name, err)
-	}
 	r.Ready = true
-	if err := r.write(); err != nil {
-		return nil, fmt.Errorf("record lab %q: %w", o.Name, err)
-	}
-	return lab, nil
+	return lab, r.write()
 }
 
 func (l *Lab) make(ctx context.Context) error {
@@ -60,25 +51,27 @@ func (l *Lab) make(ctx context.Context) error {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
 	}
+	if l.Outside {
+		if err := os.MkdirAll(l.Client().Cgroup, 0o755); err != nil {
+			return err
+		}
+	}
 	if err := l.makeWire(); err != nil {
 		return err
 	}
 	for _, n := range l.nodes {
-		if err := n.address(Uplink, n.Addresses); err != nil {
+		err := n.address(Uplink, n.Addresses)
+		if err == nil {
+			err = l.addRoutes(n)
+		}
+		if err != nil {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
-		if l.Subnets > 1 {
-			if err := n.routeTo(l.routers(n.Subnet)); err != nil {
-				return fmt.Errorf("node %s: %w", n.Name, err)
-			}
-		}
-		if l.Outside {
-			if err := n.routeToClients(l.ClientAddresses()); err != nil {
-				return fmt.Errorf("node %s: %w", n.Name, err)
-			}
-		}
 	}
-	return l.waitForNeighbours(ctx)
+	if err := l.waitForNeighbours(ctx); err != nil {
+		return err
+	}
+	return l.writeHosts()
 }
 
 func (l *Lab) makeNode(n *Node) error {
@@ -90,7 +83,7 @@ func (l *Lab) makeNode(n *Node) error {
 	if err := mountBPF(n.BPFFS); err != nil {
 		return err
 	}
-	return makeNetns(n.Path, l.Options, l.CongestionControl)
+	return l.makeNetns(n.Netns, l.IPv6)
 }
 
 // Requirements returns the mount of cgroup v2, or one sentence on what this machine lacks for a lab. What the
@@ -104,22 +97,17 @@ func Requirements() (cgroup string, err error) {
 
 // isFree says why the name of a lab is not free.
 func isFree(name, root string) error {
-	r, err := readRecord(name)
-	if err == nil && r.Ready {
+	_, err := readReady(name)
+	if err == nil {
 		return fmt.Errorf("lab %q is up already: take it down first, or choose another name", name)
 	}
-	left := err == nil
-	if err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	spaces, err := markedNetns(name)
+	spaces, err := markedNetns()
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(labCgroup(root, name)); err == nil || len(spaces) > 0 {
-		left = true
-	}
-	if left {
+	_, noRecord := os.Stat(recordPath(name))
+	_, noCgroup := os.Stat(labCgroup(root, name))
+	if noRecord == nil || noCgroup == nil || len(spaces[name]) > 0 {
 		return fmt.Errorf("lab %q was left half made by a command that was interrupted: take it down first", name)
 	}
 	return nil

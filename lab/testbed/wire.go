@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
 
+	"github.com/beeline-cni/beeline/lab/wait"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -18,67 +17,81 @@ import (
 // Uplink is the name of a node's device on the wire.
 const Uplink = "eth0"
 
-// makeWire joins the nodes: two by one veth pair, so that nothing lies between them, else (or with clients outside)
-// each by a pair to a bridge in a namespace of its own, which with several subnets is the router between them too.
+// Switch is where the ports of the switch are that joins other than two nodes on one wire; the client outside, if there
+// is one, is there, too.
+func (l *Lab) Switch() Netns { return Netns{Path: nodeNetns(l.Name, wireName)} }
+
+// SwitchPort is the name of the switch's device on the pair to a node, in the namespace of Switch.
+func (l *Lab) SwitchPort(n *Node) string { return n.Name }
+
+// Client is where a client that does not belong to the cluster runs: on the switch, with an address on the wire. It
+// exists in labs with the option Outside.
+func (l *Lab) Client() Netns {
+	client := l.Switch()
+	client.Cgroup = l.cgroupBeside("outside")
+	return client
+}
+
+// ClientAddresses are those of the client outside with the wire's prefix length, IPv4 first.
+func (l *Lab) ClientAddresses() []netip.Prefix { return l.wire(0, clientHost) }
+
+// makeWire joins the nodes: two by one veth pair, so that nothing lies between them, else (or with clients outside) in a
+// namespace of its own. With several subnets that is the router between them. It has routes to the subnets and none to
+// pods: it does not know the cluster.
 func (l *Lab) makeWire() error {
-	if l.Subnets > 1 {
-		return l.makeRouter()
+	if len(l.nodes) == 2 && l.Subnets == 1 && !l.Outside {
+		return makePair(l.nodes[0].Netns, netlink.LinkAttrs{Name: Uplink, MTU: l.MTU}, l.nodes[1])
 	}
-	if len(l.nodes) == 2 && !l.Outside {
-		return makePair(l.nodes[0].Path, Uplink, l.nodes[1].Path, Uplink, l.MTU)
-	}
-	switchNetns := nodeNetns(l.Name, wireName)
-	if err := makeNetns(switchNetns, Options{IPv6: l.Outside && l.IPv6}, l.CongestionControl); err != nil {
+	routes := l.Subnets > 1
+	wire := l.Switch()
+	if err := l.makeNetns(wire, l.IPv6 && (l.Outside || routes)); err != nil {
 		return err
 	}
-	if err := makeSwitch(switchNetns, wireName, l.MTU); err != nil {
-		return err
-	}
-	if err := quietSwitch(switchNetns); err != nil {
-		return err
-	}
-	if l.Outside {
-		if err := l.makeOutside(); err != nil {
+	if routes {
+		if err := wire.EnableForwarding(l.IPv6); err != nil {
 			return err
 		}
 	}
-	for _, n := range l.nodes {
-		if err := makePair(n.Path, Uplink, switchNetns, n.Name, l.MTU); err != nil {
+	// netfilter stays away from the frames of a switch, as it would of a real one.
+	for _, name := range []string{"iptables", "ip6tables", "arptables"} {
+		err := wire.WriteSysctl("net/bridge/bridge-nf-call-"+name, "0")
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // no br_netfilter: nothing to keep away
 			return err
 		}
-		if err := plugIn(switchNetns, wireName, n.Name); err != nil {
+	}
+	for subnet := range l.Subnets {
+		device, err := l.makeSubnet(wire, subnet)
+		if err != nil {
+			return err
+		}
+		if routes {
+			err = wire.address(device, l.wire(subnet, routerHost))
+		} else if l.Outside {
+			err = wire.address(device, l.ClientAddresses())
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// makePair makes a veth pair with its ends in two namespaces; it exists nowhere else before.
-func makePair(netnsA, nameA, netnsB, nameB string, mtu int) error {
-	b, err := netns.GetFromPath(netnsB)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", netnsB, err)
+// makeSubnet joins the nodes of one subnet by a bridge and returns its name. The only node of a subnet that is routed has
+// a pair and no bridge: what is routed into a bridge leaves its device in packets of the wire's size, if it comes in a
+// tunnel.
+func (l *Lab) makeSubnet(wire Netns, subnet int) (device string, err error) {
+	var nodes []*Node
+	for _, n := range l.nodes {
+		if n.Subnet == subnet {
+			nodes = append(nodes, n)
+		}
 	}
-	defer b.Close()
-	return Netns{Path: netnsA}.Netlink(func(h *netlink.Handle) error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU = nameA, mtu
-		err := h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: nameB, PeerNamespace: netlink.NsFd(b)})
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			return errors.New("this kernel has no veth devices (CONFIG_VETH)")
-		}
-		if err != nil {
-			return fmt.Errorf("make wire %s: %w", filepath.Base(netnsA), err)
-		}
-		return nil
-	})
-}
-
-func makeSwitch(path, name string, mtu int) error {
-	return Netns{Path: path}.Netlink(func(h *netlink.Handle) error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU = name, mtu
-		bridge := &netlink.Bridge{LinkAttrs: attrs}
+	if l.Subnets > 1 && len(nodes) == 1 {
+		port := l.SwitchPort(nodes[0])
+		return port, makePair(wire, netlink.LinkAttrs{Name: port, MTU: l.MTU}, nodes[0])
+	}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("subnet%d", subnet), MTU: l.MTU, TxQLen: -1}}
+	err = wire.Netlink(func(h *netlink.Handle) error {
 		err := h.LinkAdd(bridge)
 		if errors.Is(err, unix.EOPNOTSUPP) {
 			return errors.New("this kernel has no bridges, which a lab of other than two nodes on one wire needs (CONFIG_BRIDGE)")
@@ -86,40 +99,81 @@ func makeSwitch(path, name string, mtu int) error {
 		if err != nil {
 			return fmt.Errorf("make switch: %w", err)
 		}
-		if err := h.LinkSetUp(bridge); err != nil {
-			return fmt.Errorf("set switch up: %w", err)
+		return h.LinkSetUp(bridge)
+	})
+	for _, n := range nodes {
+		if err != nil {
+			break
+		}
+		err = makePair(wire, netlink.LinkAttrs{Name: l.SwitchPort(n), MTU: l.MTU, MasterIndex: bridge.Index}, n)
+	}
+	return bridge.Name, err
+}
+
+// makePair makes a veth pair with one end in a namespace, up, and the other as the uplink of a node. It exists nowhere
+// else before.
+func makePair(in Netns, end netlink.LinkAttrs, n *Node) error {
+	peer, err := netns.GetFromPath(n.Path)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", n.Path, err)
+	}
+	defer peer.Close()
+	return in.Netlink(func(h *netlink.Handle) error {
+		end.TxQLen = -1 // the kernel's default
+		veth := &netlink.Veth{LinkAttrs: end, PeerName: Uplink, PeerNamespace: netlink.NsFd(peer)}
+		err := h.LinkAdd(veth)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return errors.New("this kernel has no veth devices (CONFIG_VETH)")
+		}
+		if err == nil {
+			err = h.LinkSetUp(veth)
+		}
+		if err != nil {
+			return fmt.Errorf("wire node %s: %w", n.Name, err)
 		}
 		return nil
 	})
 }
 
-// quietSwitch keeps netfilter away from the frames of the switch, as it would be on a real one.
-func quietSwitch(path string) error {
-	for _, name := range []string{"iptables", "ip6tables", "arptables"} {
-		err := (Netns{Path: path}).WriteSysctl("net/bridge/bridge-nf-call-"+name, "0")
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // no br_netfilter: nothing to keep away
-			return err
+// address adds addresses to a device and sets it up.
+func (n Netns) address(device string, addresses []netip.Prefix) error {
+	return n.Netlink(func(h *netlink.Handle) error {
+		link, err := h.LinkByName(device)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", device, err)
 		}
-	}
-	return nil
+		for _, a := range addresses {
+			addr := &netlink.Addr{IPNet: IPNet(a)}
+			if a.Addr().Is6() {
+				addr.Flags = unix.IFA_F_NODAD
+			}
+			if err := h.AddrAdd(link, addr); err != nil {
+				return fmt.Errorf("add address %s to %s: %w", a, device, err)
+			}
+		}
+		if err := h.LinkSetUp(link); err != nil {
+			return fmt.Errorf("set %s up: %w", device, err)
+		}
+		return nil
+	})
 }
 
-// plugIn makes a device a port of a switch.
-func plugIn(path, to, name string) error {
-	return Netns{Path: path}.Netlink(func(h *netlink.Handle) error {
-		bridge, err := h.LinkByName(to)
-		if err != nil {
-			return fmt.Errorf("find switch: %w", err)
-		}
-		port, err := h.LinkByName(name)
-		if err != nil {
-			return fmt.Errorf("find port %s: %w", name, err)
-		}
-		if err := h.LinkSetMaster(port, bridge); err != nil {
-			return fmt.Errorf("plug in port %s: %w", name, err)
-		}
-		if err := h.LinkSetUp(port); err != nil {
-			return fmt.Errorf("set port %s up: %w", name, err)
+// addRoutes gives a node its routes beyond the subnet: by the router to everything, and by the client outside to further
+// clients.
+func (l *Lab) addRoutes(n *Node) error {
+	var to, via []netip.Prefix
+	if l.Subnets > 1 {
+		to = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+		via = l.wire(n.Subnet, routerHost)
+	} else if l.Outside {
+		to = []netip.Prefix{ClientNetworkIPv4, ClientNetworkIPv6}
+		via = l.ClientAddresses()
+	}
+	return n.Netlink(func(h *netlink.Handle) error {
+		for i, gateway := range via {
+			if err := h.RouteAdd(&netlink.Route{Dst: IPNet(to[i]), Gw: gateway.Addr().AsSlice()}); err != nil {
+				return fmt.Errorf("route to %s via %s: %w", to[i], gateway.Addr(), err)
+			}
 		}
 		return nil
 	})
@@ -159,32 +213,27 @@ func (n *Node) waitCarrier(ctx context.Context) error {
 			if link.Attrs().OperState == netlink.OperUp {
 				return nil
 			}
-			if ctx.Err() != nil {
+			if wait.For(ctx, time.Millisecond) != nil {
 				return fmt.Errorf("%s of %s is not up: %w", Uplink, n.Name, ctx.Err())
 			}
-			time.Sleep(time.Millisecond)
 		}
 	})
 }
 
 func (n *Node) reach(ctx context.Context, to netip.Addr) error {
 	const discardPort = 9
-	target := netip.AddrPortFrom(to, discardPort).String()
 	for {
-		err := n.Do(func() error {
-			d := net.Dialer{Timeout: time.Second}
-			conn, err := d.DialContext(ctx, "tcp", target)
-			if err != nil {
-				return err
-			}
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		conn, err := n.Dial(attempt, netip.AddrPortFrom(to, discardPort))
+		cancel()
+		if err == nil {
 			return conn.Close()
-		})
-		if err == nil || errors.Is(err, unix.ECONNREFUSED) {
+		}
+		if errors.Is(err, unix.ECONNREFUSED) {
 			return nil
 		}
-		if ctx.Err() != nil {
+		if wait.For(ctx, 10*time.Millisecond) != nil {
 			return err
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
