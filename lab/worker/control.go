@@ -53,47 +53,39 @@ type control struct {
 	listener net.Listener
 	packets  *net.UDPConn // answers probes: see mtu.go
 	done     sync.WaitGroup
-
-	mu   sync.Mutex
-	open map[net.Conn]bool
+	ctx      context.Context // ends the connections
+	end      context.CancelFunc
 }
 
-func listenControl(netns testbed.Netns, s Serve, servers *workload.Servers) (c *control, err error) {
-	c = &control{token: s.Token, cpu: s.CPU, servers: servers, open: map[net.Conn]bool{}}
+func listenControl(ctx context.Context, netns testbed.Netns, s Serve, servers *workload.Servers) (c *control, err error) {
+	c = &control{token: s.Token, cpu: s.CPU, servers: servers}
 	at := netip.AddrPortFrom(s.Address, uint16(s.Control))
+	if c.listener, err = netns.Listen(ctx, at); err != nil {
+		return nil, fmt.Errorf("listen for the other end: %w", err)
+	}
 	err = netns.Do(func() error {
-		if c.listener, err = net.Listen("tcp", at.String()); err != nil {
-			return err
-		}
 		c.packets, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 		return err
 	})
 	if err != nil {
-		if c.listener != nil {
-			c.listener.Close()
-		}
+		c.listener.Close()
 		return nil, fmt.Errorf("listen for the other end: %w", err)
 	}
-	c.done.Add(2)
-	go c.accept()
-	go c.answerProbes()
+	c.ctx, c.end = context.WithCancel(ctx)
+	c.done.Go(c.accept)
+	c.done.Go(c.answerProbes)
 	return c, nil
 }
 
 // Close ends everything and waits for its end.
 func (c *control) Close() error {
+	c.end()
 	err := errors.Join(c.listener.Close(), c.packets.Close())
-	c.mu.Lock()
-	for conn := range c.open {
-		conn.Close()
-	}
-	c.mu.Unlock()
 	c.done.Wait()
 	return err
 }
 
 func (c *control) accept() {
-	defer c.done.Done()
 	for {
 		conn, err := c.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -103,18 +95,11 @@ func (c *control) accept() {
 			time.Sleep(10 * time.Millisecond) // out of something that comes back
 			continue
 		}
-		c.mu.Lock()
-		c.open[conn] = true
-		c.mu.Unlock()
-		c.done.Add(1)
-		go func() {
-			defer c.done.Done()
+		c.done.Go(func() {
+			defer conn.Close()
+			defer context.AfterFunc(c.ctx, func() { conn.Close() })()
 			_ = c.speak(conn) // a client that goes away knows
-			conn.Close()
-			c.mu.Lock()
-			delete(c.open, conn)
-			c.mu.Unlock()
-		}()
+		})
 	}
 }
 
@@ -179,12 +164,7 @@ func dialControl(ctx context.Context, netns testbed.Netns, end End) (f *far, err
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	f = &far{end: end}
-	err = netns.Do(func() error {
-		// One address and no fallback: nothing of this may run on another thread, which may be in another namespace.
-		f.conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", netip.AddrPortFrom(end.Address, uint16(end.Control)).String())
-		return err
-	})
-	if err != nil {
+	if f.conn, err = netns.Dial(ctx, netip.AddrPortFrom(end.Address, uint16(end.Control))); err != nil {
 		return nil, fmt.Errorf("reach the server's worker: %w", err)
 	}
 	_ = f.conn.SetDeadline(time.Now().Add(patience))

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -57,25 +58,30 @@ func devices(netns testbed.Netns) []string {
 }
 
 // askProxy returns the mode: one word.
-func askProxy(ctx context.Context, url string) (string, error) {
+func askProxy(ctx context.Context, url string) (mode string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("ask kube-proxy for its mode: %w", err)
+		}
+	}()
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return "", fmt.Errorf("ask kube-proxy for its mode: %w", err)
+		return "", err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return "", fmt.Errorf("ask kube-proxy for its mode: %w", err)
+		return "", err
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64))
 	if err != nil {
-		return "", fmt.Errorf("ask kube-proxy for its mode: %w", err)
+		return "", err
 	}
-	mode := strings.TrimSpace(string(body))
+	mode = strings.TrimSpace(string(body))
 	if response.StatusCode != http.StatusOK || mode == "" || strings.ContainsAny(mode, " \n<") {
-		return "", fmt.Errorf("ask kube-proxy for its mode: %s", response.Status)
+		return "", errors.New(response.Status)
 	}
 	return mode, nil
 }

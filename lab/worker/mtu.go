@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sort"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +37,6 @@ const (
 
 // answerProbes is the server's side.
 func (c *control) answerProbes() {
-	defer c.done.Done()
 	buffer := make([]byte, largestMTU)
 	for {
 		n, from, err := c.packets.ReadFromUDPAddrPort(buffer)
@@ -123,22 +123,15 @@ func pathMTU(ctx context.Context, netns testbed.Netns, end End, most int) (int, 
 		return 0, fmt.Errorf("measure path MTU: %w", err)
 	}
 	arrives := func(mtu int) bool { return arrives(ctx, conn, end.Token, mtu-headers) }
-	low, high := min(smallestMTU, most), most // low arrives, what is above high does not
-	if !arrives(low) {
-		return 0, errors.Join(ctx.Err(), fmt.Errorf("measure path MTU: UDP packets of %d bytes do not arrive", low))
+	least := min(smallestMTU, most)
+	if !arrives(least) {
+		return 0, errors.Join(ctx.Err(), fmt.Errorf("measure path MTU: UDP packets of %d bytes do not arrive", least))
 	}
-	if arrives(high) {
-		return high, nil
+	if arrives(most) {
+		return most, nil
 	}
-	for low < high {
-		middle := (low + high + 1) / 2
-		if arrives(middle) {
-			low = middle
-		} else {
-			high = middle - 1
-		}
-	}
-	return low, ctx.Err()
+	more := sort.Search(most-least-1, func(i int) bool { return !arrives(least + 1 + i) })
+	return least + more, ctx.Err()
 }
 
 // forbidFragments makes the kernel send packets of any length that the device takes, whatever it has learned of the

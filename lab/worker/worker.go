@@ -102,10 +102,14 @@ func (w *worker) answer(ctx context.Context, r Request) (reply Reply) {
 	return reply
 }
 
-func named(name string) (workload.Workload, error) {
+// installed returns the workload of a name, if its tools are there.
+func installed(name string) (workload.Workload, error) {
 	list, err := workload.Select([]string{name})
 	if err != nil {
 		return nil, err
+	}
+	if m := list[0].Missing(); m != "" {
+		return nil, errors.New(m)
 	}
 	return list[0], nil
 }
@@ -113,7 +117,7 @@ func named(name string) (workload.Workload, error) {
 func (w *worker) serve(ctx context.Context, s Serve) error {
 	if w.servers == nil {
 		servers := workload.NewServers(pinned(w.netns, s.CPU), s.Target)
-		control, err := listenControl(w.netns, s, servers)
+		control, err := listenControl(ctx, w.netns, s, servers)
 		if err != nil {
 			return err
 		}
@@ -122,23 +126,17 @@ func (w *worker) serve(ctx context.Context, s Serve) error {
 	if s.Workload == "" {
 		return nil
 	}
-	l, err := named(s.Workload)
+	l, err := installed(s.Workload)
 	if err != nil {
 		return err
-	}
-	if m := l.Missing(); m != "" {
-		return errors.New(m)
 	}
 	return l.Serve(ctx, w.servers, s.Procs)
 }
 
 func (w *worker) run(ctx context.Context, r Run) (*Sample, error) {
-	l, err := named(r.Workload)
+	l, err := installed(r.Workload)
 	if err != nil {
 		return nil, err
-	}
-	if m := l.Missing(); m != "" {
-		return nil, errors.New(m)
 	}
 	far, err := dialControl(ctx, w.netns, r.End)
 	if err != nil {
