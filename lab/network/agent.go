@@ -57,17 +57,6 @@ func start(node *testbed.Node, cmd *exec.Cmd, logFile, pidFile string) (*process
 	return p, os.WriteFile(pidFile, []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
 }
 
-// startAgent starts the agent with these flags of its own.
-func startAgent(program string, flags []string, node *testbed.Node) (*process, error) {
-	return start(node, exec.Command(program, append([]string{"run",
-		"--node-name", node.Name,
-		"--socket", agentSocket(node),
-		"--state-dir", filepath.Join(node.StateDir, "agent"),
-		"--bpffs", node.BPFFS,
-		"--metrics-address", "",
-	}, flags...)...), AgentLog(node), agentPIDFile(node))
-}
-
 // waitReady waits until the agent says that it is ready. The error ends with the end of its log.
 func (a *process) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, agentPatience)

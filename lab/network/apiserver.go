@@ -3,7 +3,7 @@ package network
 import (
 	"context"
 	"fmt"
-	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -34,14 +34,10 @@ func ServeObjects(ctx context.Context, lab *testbed.Lab) (server *apiserver.Serv
 			server.Close()
 		}
 	}()
-	address := fmt.Sprintf("127.0.0.1:%d", apiPort)
+	address := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), apiPort)
 	var nodes []runtime.Object
 	for _, node := range lab.Nodes() {
-		var listener net.Listener
-		err := node.Do(func() (err error) {
-			listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-			return err
-		})
+		listener, err := node.Listen(ctx, address)
 		if err != nil {
 			return nil, "", fmt.Errorf("listen as API server on %s: %w", node.Name, err)
 		}
@@ -52,5 +48,5 @@ func ServeObjects(ctx context.Context, lab *testbed.Lab) (server *apiserver.Serv
 		return nil, "", err
 	}
 	kubeconfig = kubeconfigOf(lab)
-	return server, kubeconfig, os.WriteFile(kubeconfig, apiserver.Kubeconfig("http://"+address), 0o600)
+	return server, kubeconfig, os.WriteFile(kubeconfig, apiserver.Kubeconfig("http://"+address.String()), 0o600)
 }

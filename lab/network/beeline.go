@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/testbed"
@@ -102,11 +104,11 @@ func (c Beeline) Description() string { return c.Build.described(c.description) 
 
 // Unsupported names a missing binary, or says that the kernel lacks VXLAN.
 func (c Beeline) Unsupported() string {
-	if _, err := c.Build.binaries(); err != nil {
+	if _, err := c.Build.programs(); err != nil {
 		return "not installed: " + err.Error()
 	}
 	if slices.Contains(c.flags, "--tunnel") {
-		return vxlanUnsupported()
+		return lacks(vxlanDevices)
 	}
 	return ""
 }
@@ -148,7 +150,7 @@ func emptyCgroup(node *testbed.Node) string { return filepath.Join(node.Cgroup, 
 
 // start starts the agent of a node.
 func (c Beeline) start(lab *testbed.Lab, node *testbed.Node) (*process, error) {
-	bin, err := c.Build.binaries()
+	dir, err := c.Build.programs()
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +162,11 @@ func (c Beeline) start(lab *testbed.Lab, node *testbed.Node) (*process, error) {
 	if c.withoutSockets {
 		cgroup = emptyCgroup(node)
 	}
-	return startAgent(bin.agent, slices.Concat(source, c.flags, []string{"--cgroup", cgroup}), node)
+	args := slices.Concat([]string{
+		"run", "--node-name", node.Name, "--socket", agentSocket(node), "--state-dir", filepath.Join(node.StateDir, "agent"),
+		"--bpffs", node.BPFFS, "--cgroup", cgroup, "--metrics-address", "",
+	}, source, c.flags)
+	return start(node, exec.Command(filepath.Join(dir, agentProgram), args...), AgentLog(node), agentPIDFile(node))
 }
 
 // Restart ends the agent of a node, calls between, and starts the agent again. It returns when that is ready. Pods and
@@ -180,14 +186,14 @@ func (c Beeline) Restart(ctx context.Context, lab *testbed.Lab, node *testbed.No
 }
 
 // Plugin is beeline-cni with the node's agent.
-func (c Beeline) Plugin(_ *testbed.Lab, node *testbed.Node) (*Plugin, error) {
-	bin, err := c.Build.binaries()
+func (c Beeline) Plugin(_ *testbed.Lab, node *testbed.Node) (*plugin.Network, error) {
+	dir, err := c.Build.programs()
 	if err != nil {
 		return nil, err
 	}
-	return &Plugin{dirs: []string{bin.plugins}, conf: confList(beelineVersion, "beeline", map[string]any{
-		"type": "beeline-cni", "agentSocket": agentSocket(node),
-	})}, nil
+	conf := map[string]any{"type": pluginProgram, "agentSocket": agentSocket(node)}
+	cni, err := plugin.NewNetwork(node, []string{dir}, beelineVersion, "beeline", conf)
+	return &cni, err
 }
 
 // Facts add what the first node's agent reports.
@@ -228,39 +234,4 @@ func (Beeline) Watches() bool { return true }
 // Enforce does nothing: the agents do it.
 func (Beeline) Enforce(context.Context, *testbed.Lab, *policies.State) (time.Duration, error) {
 	return 0, nil
-}
-
-// binaries are the programs of this project that a node needs.
-type binaries struct {
-	agent string
-	// plugins is the directory that holds beeline-cni.
-	plugins string
-}
-
-// findBinaries looks in the directory $BEELINE_BIN, or in that of the running program.
-func findBinaries() (binaries, error) {
-	dir := os.Getenv("BEELINE_BIN")
-	if dir == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return binaries{}, fmt.Errorf("find own program: %w", err)
-		}
-		dir = filepath.Dir(self)
-	}
-	bin, err := binariesIn(dir)
-	if err != nil {
-		return bin, fmt.Errorf("%w (make build makes it; BEELINE_BIN may name another directory)", err)
-	}
-	return bin, nil
-}
-
-// binariesIn finds the programs in a directory. An error begins with the path of what is missing.
-func binariesIn(dir string) (binaries, error) {
-	bin := binaries{agent: filepath.Join(dir, "beeline-agent"), plugins: dir}
-	for _, file := range []string{bin.agent, filepath.Join(dir, "beeline-cni")} {
-		if _, err := os.Stat(file); err != nil {
-			return binaries{}, fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	return bin, nil
 }

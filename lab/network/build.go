@@ -2,6 +2,7 @@ package network
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 )
@@ -30,7 +31,7 @@ func ParseBuilds(list []string) (names []string, builds []Build, err error) {
 		if path, err = filepath.Abs(path); err != nil {
 			return nil, nil, fmt.Errorf("%q: %w", element, err)
 		}
-		if _, err := binariesIn(path); err != nil {
+		if err := checkPrograms(path); err != nil {
 			return nil, nil, fmt.Errorf("%q: there is no %w", element, err)
 		}
 		builds = append(builds, Build{name, path})
@@ -53,12 +54,40 @@ func WithBuilds(list []Network, builds []Build) []Network {
 	return all
 }
 
-// binaries are those of this build.
-func (b Build) binaries() (binaries, error) {
-	if b.Dir == "" {
-		return findBinaries()
+// The programs of this project that a node needs.
+const (
+	agentProgram  = "beeline-agent"
+	pluginProgram = "beeline-cni"
+)
+
+// programs is the directory of this build's programs. For the build that runs it is $BEELINE_BIN, or where the running
+// program is.
+func (b Build) programs() (dir string, err error) {
+	if b.Dir != "" {
+		return b.Dir, checkPrograms(b.Dir)
 	}
-	return binariesIn(b.Dir)
+	if dir = os.Getenv("BEELINE_BIN"); dir == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("find own program: %w", err)
+		}
+		dir = filepath.Dir(self)
+	}
+	if err := checkPrograms(dir); err != nil {
+		return "", fmt.Errorf("%w (make build makes it; BEELINE_BIN may name another directory)", err)
+	}
+	return dir, nil
+}
+
+// checkPrograms looks for the programs in a directory. An error begins with the path of what is missing.
+func checkPrograms(dir string) error {
+	for _, name := range []string{agentProgram, pluginProgram} {
+		file := filepath.Join(dir, name)
+		if _, err := os.Stat(file); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return nil
 }
 
 // named returns the name that this build's network has which is called name in the build that runs.

@@ -2,10 +2,10 @@ package network
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strconv"
 	"sync"
@@ -38,10 +38,7 @@ func (iptablesPolicies) Watches() bool { return false }
 
 // Unsupported names what ptp lacks.
 func (c iptablesPolicies) Unsupported() string {
-	if missing := c.Reference.Unsupported(); missing != "" {
-		return missing
-	}
-	return policyRulesUnsupported()
+	return cmp.Or(c.Reference.Unsupported(), lacks(policyMatches))
 }
 
 // Up makes what ptp has, and the chain that all others hang on.
@@ -82,10 +79,8 @@ func enforceOn(ctx context.Context, node *testbed.Node, state *policies.State) (
 	if err != nil {
 		return 0, err
 	}
-	cmd := exec.CommandContext(ctx, "iptables-restore", "--noflush")
-	cmd.Stdin = bytes.NewReader(rules)
 	begin := time.Now()
-	if err := runQuiet(node.Netns, cmd); err != nil {
+	if err := node.Input(ctx, rules, "iptables-restore", "--noflush"); err != nil {
 		return 0, fmt.Errorf("write policies on %s: %w", node.Name, err)
 	}
 	return time.Since(begin), nil
@@ -114,9 +109,3 @@ func (c iptablesPolicies) Facts(ctx context.Context, lab *testbed.Lab) map[strin
 	}
 	return facts
 }
-
-// policyRulesUnsupported writes a rule of each kind once, in a namespace that ends with the probe.
-var policyRulesUnsupported = sync.OnceValue(func() string {
-	return probeCommand("rules of policies (xt_conntrack, xt_mark)", "iptables", "-A", "FORWARD",
-		"-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-m", "mark", "!", "--mark", policyMark, "-j", "MARK", "--or-mark", policyBits)
-})

@@ -1,7 +1,6 @@
 package network
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -23,11 +22,12 @@ const (
 	policyPrefix = "POLICY-"
 	policyBits   = "0x10000"
 	policyMark   = policyBits + "/" + policyBits
+	policyAllow  = "MARK --or-mark " + policyBits
 )
 
 // policyRules are the rules of IPv4 for the pods of one node, as input to iptables-restore --noflush; stale are chains
 // of before, which go.
-func policyRules(state *policies.State, node string, stale []string) ([]byte, error) {
+func policyRules(state *policies.State, node string, stale []string) (string, error) {
 	w := &policyWriter{state: state, chains: map[string]bool{}}
 	w.rule(policyChain, "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN")
 	for _, pod := range state.Pods() {
@@ -36,34 +36,40 @@ func policyRules(state *policies.State, node string, stale []string) ([]byte, er
 		}
 		for _, d := range []policySide{egressSide, ingressSide} {
 			if err := w.pod(pod, d); err != nil {
-				return nil, err
+				return "", err
 			}
 		}
 	}
-	var b bytes.Buffer
+	stale = slices.DeleteFunc(stale, func(chain string) bool { return w.chains[chain] })
+	var b strings.Builder
 	fmt.Fprintf(&b, "*filter\n:%s - [0:0]\n", policyChain)
-	for _, chain := range stale {
-		if !w.chains[chain] {
-			w.order = append(w.order, chain)
-		}
-	}
-	for _, chain := range w.order {
+	for _, chain := range append(w.order, stale...) {
 		fmt.Fprintf(&b, ":%s - [0:0]\n", chain)
 	}
-	b.Write(w.rules.Bytes())
+	b.WriteString(w.text.String())
 	for _, chain := range stale {
-		if !w.chains[chain] {
-			fmt.Fprintf(&b, "-X %s\n", chain)
-		}
+		fmt.Fprintf(&b, "-X %s\n", chain)
 	}
 	b.WriteString("COMMIT\n")
-	return b.Bytes(), nil
+	return b.String(), nil
 }
 
 // policySide is a direction: which end is the selected pod, and which the peer.
 type policySide struct {
 	kind      networkingv1.PolicyType
 	own, peer string // options of iptables
+}
+
+// rules are those of a policy in this direction, in the form that ingress has.
+func (d policySide) rules(spec networkingv1.NetworkPolicySpec) []networkingv1.NetworkPolicyIngressRule {
+	if d.kind == networkingv1.PolicyTypeIngress {
+		return spec.Ingress
+	}
+	var rules []networkingv1.NetworkPolicyIngressRule
+	for _, r := range spec.Egress {
+		rules = append(rules, networkingv1.NetworkPolicyIngressRule{From: r.To, Ports: r.Ports})
+	}
+	return rules
 }
 
 var (
@@ -76,11 +82,11 @@ type policyWriter struct {
 	state  *policies.State
 	chains map[string]bool
 	order  []string
-	rules  bytes.Buffer
+	text   strings.Builder
 }
 
 func (w *policyWriter) rule(chain, format string, args ...any) {
-	fmt.Fprintf(&w.rules, "-A %s %s\n", chain, fmt.Sprintf(format, args...))
+	fmt.Fprintf(&w.text, "-A %s %s\n", chain, fmt.Sprintf(format, args...))
 }
 
 // chain reports whether the chain is new.
@@ -127,69 +133,51 @@ func (w *policyWriter) pod(pod *corev1.Pod, d policySide) error {
 	return nil
 }
 
-// policy writes what a policy allows in one direction.
+// policy writes what a policy allows in one direction: of each rule each of its peers on each of its ports.
 func (w *policyWriter) policy(policy *networkingv1.NetworkPolicy, d policySide, chain string) error {
-	if d.kind == networkingv1.PolicyTypeIngress {
-		for _, rule := range policy.Spec.Ingress {
-			if err := w.allow(policy.Namespace, d, chain, rule.From, rule.Ports); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	for _, rule := range policy.Spec.Egress {
-		if err := w.allow(policy.Namespace, d, chain, rule.To, rule.Ports); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// allow writes one rule of a policy: each of its peers on each of its ports.
-func (w *policyWriter) allow(namespace string, d policySide, chain string, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) error {
-	matches, err := w.ports(d, ports)
-	if err != nil {
-		return err
-	}
-	if len(peers) == 0 {
-		for _, m := range matches {
-			w.rule(chain, "%s-j MARK --or-mark %s", m, policyBits)
-		}
-	}
-	for _, peer := range peers {
-		if peer.IPBlock != nil {
-			w.block(d, chain, peer.IPBlock, matches)
-			continue
-		}
-		addresses, err := w.selected(namespace, peer)
+	for _, rule := range d.rules(policy.Spec) {
+		ports, err := w.ports(d, rule.Ports)
 		if err != nil {
 			return err
 		}
-		for _, a := range addresses {
-			for _, m := range matches {
-				w.rule(chain, "%s %s %s-j MARK --or-mark %s", d.peer, a, m, policyBits)
+		allow := func(peers []string, target string) {
+			for _, peer := range peers {
+				for _, port := range ports {
+					w.rule(chain, "%s%s-j %s", peer, port, target)
+				}
 			}
+		}
+		if len(rule.From) == 0 {
+			allow([]string{""}, policyAllow)
+		}
+		for _, peer := range rule.From {
+			if peer.IPBlock != nil {
+				allow([]string{d.peer + " " + peer.IPBlock.CIDR + " "}, w.block(d, peer.IPBlock))
+				continue
+			}
+			selected, err := w.selected(policy.Namespace, d, peer)
+			if err != nil {
+				return err
+			}
+			allow(selected, policyAllow)
 		}
 	}
 	return nil
 }
 
-// block writes a block, whose excepted parts are seen to in a chain of its own.
-func (w *policyWriter) block(d policySide, chain string, block *networkingv1.IPBlock, matches []string) {
-	target := "MARK --or-mark " + policyBits
-	if len(block.Except) > 0 {
-		name := policyPrefix + chainHash("block "+d.peer+block.CIDR+" "+strings.Join(block.Except, " "))
-		if w.chain(name) {
-			for _, except := range block.Except {
-				w.rule(name, "%s %s -j RETURN", d.peer, except)
-			}
-			w.rule(name, "-j %s", target)
+// block is the target for packets of a block. Its excepted parts have a chain of their own.
+func (w *policyWriter) block(d policySide, block *networkingv1.IPBlock) string {
+	if len(block.Except) == 0 {
+		return policyAllow
+	}
+	name := policyPrefix + chainHash("block "+d.peer+block.CIDR+" "+strings.Join(block.Except, " "))
+	if w.chain(name) {
+		for _, except := range block.Except {
+			w.rule(name, "%s %s -j RETURN", d.peer, except)
 		}
-		target = name
+		w.rule(name, "-j %s", policyAllow)
 	}
-	for _, m := range matches {
-		w.rule(chain, "%s %s %s-j %s", d.peer, block.CIDR, m, target)
-	}
+	return name
 }
 
 // ports are matches of iptables with a blank behind each; one that is empty matches everything.
@@ -241,35 +229,27 @@ func (w *policyWriter) named(d policySide, name, protocol string) ([]string, err
 	return matches, nil
 }
 
-// selected are the addresses of the pods that a peer chooses.
-func (w *policyWriter) selected(namespace string, peer networkingv1.NetworkPolicyPeer) ([]string, error) {
-	ofPods, err := selector(peer.PodSelector)
+// selected are matches of the pods that a peer chooses, by their addresses.
+func (w *policyWriter) selected(namespace string, d policySide, peer networkingv1.NetworkPolicyPeer) (all []string, err error) {
+	pods, err := selector(peer.PodSelector)
 	if err != nil {
 		return nil, err
 	}
-	ofNamespaces, err := selector(peer.NamespaceSelector)
+	namespaces, err := selector(peer.NamespaceSelector)
 	if err != nil {
 		return nil, err
 	}
-	chosen := map[string]bool{}
-	var addresses []string
 	for _, pod := range w.state.Pods() {
-		in, known := chosen[pod.Namespace]
-		if !known {
-			in = pod.Namespace == namespace
-			if of := w.state.Namespace(pod.Namespace); peer.NamespaceSelector != nil {
-				in = of != nil && ofNamespaces.Matches(labels.Set(of.Labels))
-			}
-			chosen[pod.Namespace] = in
+		in := pod.Namespace == namespace
+		if peer.NamespaceSelector != nil {
+			of := w.state.Namespace(pod.Namespace)
+			in = of != nil && namespaces.Matches(labels.Set(of.Labels))
 		}
-		if !in || !ofPods.Matches(labels.Set(pod.Labels)) {
-			continue
-		}
-		if a := addressOf4(pod); a != "" {
-			addresses = append(addresses, a)
+		if a := addressOf4(pod); in && a != "" && pods.Matches(labels.Set(pod.Labels)) {
+			all = append(all, d.peer+" "+a+" ")
 		}
 	}
-	return addresses, nil
+	return all, nil
 }
 
 // selector is one that chooses everything where the API has none.

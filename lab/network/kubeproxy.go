@@ -1,9 +1,9 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,11 +11,11 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"sigs.k8s.io/yaml"
 
 	"github.com/beeline-cni/beeline/lab/kubebuild"
+	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
@@ -64,30 +64,22 @@ func (c KubeProxy) Unsupported() string {
 	}
 	switch c.Mode {
 	case "ipvs":
-		return ipvsUnsupported()
+		return cmp.Or(ipvsMissing(), lacks(dummyDevices, ipSets))
 	case "nftables":
-		return nftablesUnsupported()
+		return lacks(nftTables)
 	}
-	return netfilterRulesUnsupported()
+	return lacks(kubeProxyRules)
 }
 
 // Up routes the pods of the nodes. Each node gets a default route besides, as nodes of clusters have: what has no route
 // does not come as far as the rules for what the node itself sends.
-func (KubeProxy) Up(_ context.Context, lab *testbed.Lab) error {
+func (KubeProxy) Up(ctx context.Context, lab *testbed.Lab) error {
 	for _, node := range lab.Nodes() {
-		err := node.Netlink(func(h *netlink.Handle) error {
-			link, err := h.LinkByName(testbed.Uplink)
-			if err != nil {
-				return fmt.Errorf("find %s: %w", testbed.Uplink, err)
-			}
-			all := testbed.IPNet(netip.PrefixFrom(netip.IPv4Unspecified(), 0))
-			return h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: all, Scope: netlink.SCOPE_LINK})
-		})
-		if err != nil {
+		if _, err := node.Output(ctx, "ip", "route", "add", "default", "dev", testbed.Uplink, "scope", "link"); err != nil {
 			return fmt.Errorf("add default route on %s: %w", node.Name, err)
 		}
 	}
-	return routePods(lab)
+	return routePods(ctx, lab)
 }
 
 // StartProxy starts kube-proxy on every node.
@@ -153,7 +145,7 @@ func withoutProxies(env []string) []string {
 
 // Plugin is ptp without its masquerade: that would change connections between pods that kube-proxy has already
 // translated, and the pods of a lab reach no external address.
-func (KubeProxy) Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error) {
+func (KubeProxy) Plugin(lab *testbed.Lab, node *testbed.Node) (*plugin.Network, error) {
 	return Forwarding.Plugin(lab, node)
 }
 
@@ -177,47 +169,14 @@ func (KubeProxy) ProxyPID(node *testbed.Node) int {
 	return runningIn(node, kubeProxyFile(node, "pid"))
 }
 
-// nftablesUnsupported asks for a table in a namespace that ends with the probe.
-var nftablesUnsupported = sync.OnceValue(func() string {
-	if _, err := exec.LookPath("nft"); err != nil {
-		return "not installed: nft (Debian package nftables)"
-	}
-	return probeCommand("nftables (CONFIG_NF_TABLES)", "nft", "add", "table", "ip", "probe")
-})
-
-// ipvsUnsupported looks for what kube-proxy needs in mode ipvs: IPVS itself, ipset, and a device to keep addresses on.
-var ipvsUnsupported = sync.OnceValue(func() string {
+// ipvsMissing looks for IPVS itself.
+var ipvsMissing = sync.OnceValue(func() string {
 	_ = exec.Command("modprobe", "ip_vs").Run() // where it is a module; the family says whether it is there
 	if _, err := netlink.GenlFamilyGet("IPVS"); err != nil {
 		return "not on this kernel: IPVS (CONFIG_IP_VS)"
 	}
-	if missing := probeDevice("dummy devices", "CONFIG_DUMMY", func(attrs netlink.LinkAttrs) netlink.Link {
-		attrs.ParentIndex = 0
-		return &netlink.Dummy{LinkAttrs: attrs}
-	}); missing != "" {
-		return missing
-	}
-	if _, err := exec.LookPath("ipset"); err != nil {
-		return "not installed: ipset (Debian package ipset)"
-	}
-	return probeCommand("ipset (CONFIG_IP_SET)", "ipset", "create", "probe", "hash:ip,port")
-})
-
-// probeCommand tries a command in a namespace of its own.
-func probeCommand(what, name string, args ...string) string {
-	probe, err := ns.TempNetNS()
-	if err != nil {
-		return "" // not root: the lab says so itself
-	}
-	defer probe.Close()
-	err = probe.Do(func(ns.NetNS) error {
-		return runQuiet(testbed.Netns{}, exec.Command(name, args...))
-	})
-	if err != nil {
-		return "not on this kernel: " + what + ": " + firstLine(err.Error())
-	}
 	return ""
-}
+})
 
 // Prepare builds what these networks run and is not part of this project: kube-proxy. print reports progress.
 func Prepare(ctx context.Context, list []Network, print func(format string, args ...any)) error {

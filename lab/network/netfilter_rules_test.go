@@ -50,7 +50,7 @@ func TestTrafficPassesTheRules(t *testing.T) {
 		t.Run(c.Name(), func(t *testing.T) {
 			lab := up(t, c, testbed.Options{})
 			from, to := addPod(t, c, lab, 0, "from"), addPod(t, c, lab, 1, "to")
-			if err := Verify(t.Context(), c, lab, from, to); err != nil {
+			if err := Verify(t.Context(), c, from, to); err != nil {
 				t.Fatal(err)
 			}
 			for _, node := range lab.Nodes() {
@@ -81,7 +81,7 @@ func TestVerifyFindsTranslation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Verify(t.Context(), c, lab, from, to); err == nil || !strings.Contains(err.Error(), "must not be translated") {
+	if err := Verify(t.Context(), c, from, to); err == nil || !strings.Contains(err.Error(), "must not be translated") {
 		t.Errorf("Verify gives %v for a translated address", err)
 	}
 }
@@ -93,7 +93,7 @@ func TestVerifyFindsABrokenPath(t *testing.T) {
 	if _, err := lab.Node(0).Output(t.Context(), "ip", "route", "replace", "unreachable", "10.77.2.0/24"); err != nil {
 		t.Fatal(err)
 	}
-	err := Verify(t.Context(), c, lab, from, to)
+	err := Verify(t.Context(), c, from, to)
 	if err == nil || !strings.Contains(err.Error(), "ptp: from from on n1 to to on n2") {
 		t.Errorf("Verify gives %v for a path that is not there", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
@@ -28,7 +29,7 @@ type Network interface {
 	Up(ctx context.Context, lab *testbed.Lab) error
 	// Plugin returns the CNI configuration of a node. It is nil for a network without pods, which measures the nodes
 	// themselves.
-	Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error)
+	Plugin(lab *testbed.Lab, node *testbed.Node) (*plugin.Network, error)
 	// Facts are what a reader needs to weigh the comparison: versions, rules installed, MTU in the pod.
 	Facts(ctx context.Context, lab *testbed.Lab) map[string]string
 }
@@ -72,40 +73,6 @@ func AgentPID(n Network, node *testbed.Node) int {
 
 // AgentLog is the file to which the agent of a node writes its log.
 func AgentLog(node *testbed.Node) string { return filepath.Join(node.StateDir, "agent.log") }
-
-// AddPod makes a pod on a node by CNI ADD. A network without pods returns the node itself.
-func AddPod(ctx context.Context, n Network, lab *testbed.Lab, node *testbed.Node, name string) (*testbed.Pod, error) {
-	plugin, err := n.Plugin(lab, node)
-	if err != nil {
-		return nil, err
-	}
-	if plugin == nil {
-		return nodeAsPod(lab, node, name), nil
-	}
-	return plugin.add(ctx, lab, node, name)
-}
-
-// DelPod removes a pod made by AddPod.
-func DelPod(ctx context.Context, n Network, lab *testbed.Lab, pod *testbed.Pod) error {
-	node, ok := lab.NodeNamed(pod.Node)
-	if !ok {
-		return fmt.Errorf("pod %q: no node %q", pod.Name, pod.Node)
-	}
-	plugin, err := n.Plugin(lab, node)
-	if err != nil || plugin == nil {
-		return err
-	}
-	return plugin.del(ctx, lab, node, pod)
-}
-
-// nodeAsPod is the node where a network has no pods. It is not recorded in the lab.
-func nodeAsPod(lab *testbed.Lab, node *testbed.Node, name string) *testbed.Pod {
-	pod := &testbed.Pod{Name: name, Node: node.Name, Netns: node.Netns, MTU: lab.MTU}
-	for _, a := range node.Addresses {
-		pod.Addresses = append(pod.Addresses, a.Addr())
-	}
-	return pod
-}
 
 // All are the networks of the network suite, the baselines first, in the order of tables.
 func All() []Network {

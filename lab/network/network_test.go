@@ -95,7 +95,7 @@ func TestPodsReachPods(t *testing.T) {
 				a, b := addPod(t, c, lab, 0, "a"), addPod(t, c, lab, 0, "b")
 				far := addPod(t, c, lab, len(lab.Nodes())-1, "far")
 				for _, pair := range [][2]*testbed.Pod{{a, b}, {b, a}, {a, far}, {far, a}} {
-					if err := Verify(t.Context(), c, lab, pair[0], pair[1]); err != nil {
+					if err := Verify(t.Context(), c, pair[0], pair[1]); err != nil {
 						t.Error(err)
 					}
 				}
@@ -141,7 +141,7 @@ func TestDelPodLeavesNothing(t *testing.T) {
 			before, rules := links(t, node), c.Facts(t.Context(), lab)["netfilter rules"]
 
 			pod := addPod(t, c, lab, 0, "pod")
-			if err := Verify(t.Context(), c, lab, shared, pod); err != nil {
+			if err := Verify(t.Context(), c, shared, pod); err != nil {
 				t.Error(err)
 			}
 			if err := DelPod(t.Context(), c, lab, pod); err != nil {

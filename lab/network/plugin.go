@@ -2,36 +2,31 @@ package network
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
-	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/testbed"
-	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/cni/pkg/invoke"
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// podInterface is the device that plugins make in a pod.
-const podInterface = "eth0"
-
-// Plugin is a CNI configuration on one node: what a runtime reads from /etc/cni/net.d.
-type Plugin struct {
-	// conf is the configuration list.
-	conf map[string]any
-	// dirs are searched for plugins, in order.
-	dirs []string
-}
-
-// add makes a pod by CNI ADD, as a runtime does: namespace first, then the plugins, DEL when they fail.
-func (w *Plugin) add(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string) (_ *testbed.Pod, err error) {
+// AddPod makes a pod on a node by CNI ADD, as a runtime does: namespace first, then the plugins, DEL when they fail. A
+// network without pods returns the node itself.
+func AddPod(ctx context.Context, n Network, lab *testbed.Lab, node *testbed.Node, name string) (_ *testbed.Pod, err error) {
+	cni, err := n.Plugin(lab, node)
+	if err != nil {
+		return nil, err
+	}
+	if cni == nil {
+		return nodeAsPod(lab, node, name), nil
+	}
 	// Not a named result: what is undone below must not be what is returned.
 	pod, err := lab.NewPodNetns(ctx, node, name)
 	if err != nil {
@@ -39,107 +34,99 @@ func (w *Plugin) add(ctx context.Context, lab *testbed.Lab, node *testbed.Node, 
 	}
 	defer func() {
 		if err != nil {
-			undo := context.WithoutCancel(ctx)
-			err = errors.Join(err, w.del(undo, lab, node, pod))
+			err = errors.Join(err, DelPod(context.WithoutCancel(ctx), n, lab, pod))
 		}
 	}()
-	cni, list, err := w.open(node)
-	if err != nil {
-		return nil, err
+	if _, err = cni.Add(ctx, pod, runtimeConf(ctx, pod)); err == nil && len(pod.Addresses) == 0 {
+		err = errors.New("the result has no addresses")
 	}
-	reply, err := cni.AddNetworkList(ctx, list, runtimeConf(ctx, pod))
 	if err != nil {
 		return nil, fmt.Errorf("CNI ADD of pod %q on %s: %w", name, node.Name, err)
 	}
-	result, err := types100.NewResultFromResult(reply)
-	if err != nil {
-		return nil, fmt.Errorf("CNI ADD of pod %q on %s: read result: %w", name, node.Name, err)
-	}
-	pod.Addresses = plugin.Addresses(result)
-	if len(pod.Addresses) == 0 {
-		return nil, fmt.Errorf("CNI ADD of pod %q on %s: the result has no addresses", name, node.Name)
-	}
-	if pod.MTU, err = pathMTU(lab, pod); err != nil {
+	if pod.MTU, err = routeMTU(pod.Netns, podOfAnotherNode(lab, pod.Node)); err != nil {
 		return nil, fmt.Errorf("pod %q on %s: %w", name, node.Name, err)
 	}
 	return pod, lab.SavePod(pod)
 }
 
-// del removes a pod by CNI DEL; its namespace goes in any case.
-func (w *Plugin) del(ctx context.Context, lab *testbed.Lab, node *testbed.Node, pod *testbed.Pod) error {
-	cni, list, err := w.open(node)
-	if err == nil {
-		err = cni.DelNetworkList(ctx, list, runtimeConf(ctx, pod))
+// DelPod removes a pod made by AddPod; its namespace goes in any case.
+func DelPod(ctx context.Context, n Network, lab *testbed.Lab, pod *testbed.Pod) error {
+	node, ok := lab.NodeNamed(pod.Node)
+	if !ok {
+		return fmt.Errorf("pod %q: no node %q", pod.Name, pod.Node)
 	}
-	if err != nil {
+	cni, err := n.Plugin(lab, node)
+	if err != nil || cni == nil {
+		return err
+	}
+	if err = cni.Delete(ctx, runtimeConf(ctx, pod)); err != nil {
 		err = fmt.Errorf("CNI DEL of pod %q on %s: %w", pod.Name, node.Name, err)
 	}
 	return errors.Join(err, lab.DeletePod(ctx, pod))
 }
 
-func (w *Plugin) open(node *testbed.Node) (*libcni.CNIConfig, *libcni.NetworkConfigList, error) {
-	conf, err := json.Marshal(w.conf)
-	if err != nil {
-		return nil, nil, fmt.Errorf("encode CNI configuration: %w", err)
+// nodeAsPod is the node where a network has no pods. It is not recorded in the lab.
+func nodeAsPod(lab *testbed.Lab, node *testbed.Node, name string) *testbed.Pod {
+	pod := &testbed.Pod{Name: name, Node: node.Name, Netns: node.Netns, MTU: lab.MTU}
+	for _, a := range node.Addresses {
+		pod.Addresses = append(pod.Addresses, a.Addr())
 	}
-	list, err := libcni.NetworkConfFromBytes(conf)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read CNI configuration: %w", err)
-	}
-	cache := filepath.Join(node.StateDir, "cni-cache")
-	return libcni.NewCNIConfigWithCacheDir(w.dirs, cache, &plugin.Executor{Netns: node.Netns, Ran: observed}), list, nil
-}
-
-func runtimeConf(ctx context.Context, pod *testbed.Pod) *libcni.RuntimeConf {
-	id := filepath.Base(pod.Path)
-	known := policies.Pod{Namespace: policies.Default, Name: pod.Name}
-	if p, ok := ctx.Value(identityKey{}).(policies.Pod); ok {
-		known = p
-	}
-	return &libcni.RuntimeConf{
-		ContainerID: id,
-		NetNS:       pod.Path,
-		IfName:      podInterface,
-		Args: [][2]string{
-			{"IgnoreUnknown", "1"},
-			{"K8S_POD_NAMESPACE", known.Namespace},
-			{"K8S_POD_NAME", known.Name},
-			{"K8S_POD_UID", known.UID()},
-			{"K8S_POD_INFRA_CONTAINER_ID", id},
-		},
-	}
+	return pod
 }
 
 type identityKey struct{}
 
-// AsPod returns a context under which AddPod and DelPod tell the plugin, as a runtime does, that the pod is the one of
-// that namespace and name. Without it that is the one of the namespace default with the name of the lab's pod.
-func AsPod(ctx context.Context, pod policies.Pod) context.Context {
-	return context.WithValue(ctx, identityKey{}, pod)
+// AddKnownPod makes a pod as a cluster does: its object exists before its network, and has the addresses afterwards.
+// Agents isolate a pod that they do not know. The plugin hears of namespace and name of the object; in AddPod they are
+// default and the name of the lab's pod. put adds the object to the API server, or to what stands for it. AddKnownPod
+// fills in the node and the addresses of p, also in the Pod that it returns.
+func AddKnownPod(ctx context.Context, c Network, lab *testbed.Lab, node *testbed.Node, p policies.Pod, put func(...runtime.Object) error) (*testbed.Pod, policies.Pod, error) {
+	p.Node = node.Name
+	if err := put(p.Object()); err != nil {
+		return nil, p, fmt.Errorf("put pod %s: %w", p.Key(), err)
+	}
+	pod, err := AddPod(context.WithValue(ctx, identityKey{}, p), c, lab, node, p.Name)
+	if err != nil {
+		return nil, p, fmt.Errorf("add pod %s of %s: %w", p.Name, c.Name(), err)
+	}
+	p.Addresses = pod.Addresses
+	if err := put(p.Object()); err != nil {
+		return nil, p, fmt.Errorf("put addresses of pod %s: %w", p.Key(), err)
+	}
+	return pod, p, nil
 }
 
-// pathMTU reads from the pod's routes how large a packet to a pod of another node may be.
-func pathMTU(lab *testbed.Lab, pod *testbed.Pod) (int, error) {
-	to := podOfAnotherNode(lab, pod.Node)
-	mtu, err := routeMTU(pod.Netns, to)
-	if err != nil {
-		return 0, fmt.Errorf("look up route to %s: %w", to, err)
+func runtimeConf(ctx context.Context, pod *testbed.Pod) *libcni.RuntimeConf {
+	known, ok := ctx.Value(identityKey{}).(policies.Pod)
+	if !ok {
+		known = policies.Pod{Namespace: policies.Default, Name: pod.Name}
 	}
-	return mtu, nil
+	return plugin.RuntimeConf(pod, known.Namespace, known.Name, [2]string{"K8S_POD_UID", known.UID()})
 }
 
 // podOfAnotherNode is an address that a pod there could have.
 func podOfAnotherNode(lab *testbed.Lab, node string) netip.Addr {
+	of := lab.Node(0)
 	for _, n := range lab.Nodes() {
 		if n.Name != node {
-			return n.PodCIDRs[0].Addr().Next().Next()
+			of = n
+			break
 		}
 	}
-	return lab.Node(0).PodCIDRs[0].Addr().Next().Next()
+	return of.PodCIDRs[0].Addr().Next().Next()
 }
 
-// referenceDirs is where distributions put the reference plugins: Debian's place, then the usual one.
+// referenceDirs is where distributions put the reference plugins: Debian's directory, then the usual one.
 var referenceDirs = []string{"/usr/lib/cni", "/opt/cni/bin"}
+
+// referenceVersion is the newest CNI version that Debian 12's reference plugins know.
+const referenceVersion = "1.0.0"
+
+// referencePlugin is a configuration of one reference plugin.
+func referencePlugin(node *testbed.Node, name string, conf map[string]any) (*plugin.Network, error) {
+	cni, err := plugin.NewNetwork(node, referenceDirs, referenceVersion, name, conf)
+	return &cni, err
+}
 
 // referenceMissing says which of the plugins is not installed; empty when all are.
 func referenceMissing(plugins ...string) string {
@@ -165,42 +152,4 @@ func referenceFacts(ctx context.Context, lab *testbed.Lab, facts map[string]stri
 			return
 		}
 	}
-}
-
-// confList is a configuration list of one plugin.
-func confList(cniVersion, name string, only map[string]any) map[string]any {
-	return map[string]any{"cniVersion": cniVersion, "name": name, "plugins": []any{only}}
-}
-
-// referenceVersion is the newest CNI version that Debian 12's reference plugins know.
-const referenceVersion = "1.0.0"
-
-// PluginCall is one execution of a CNI plugin.
-type PluginCall struct {
-	// Command is the plugin's CNI_COMMAND: ADD, DEL, …
-	Command string
-	// Took is the time from the start of the plugin's process to its end, the plugins that it calls included.
-	Took time.Duration
-}
-
-type observerKey struct{}
-
-// ObservePlugins returns a context under which AddPod and DelPod report each plugin call.
-func ObservePlugins(ctx context.Context, report func(PluginCall)) context.Context {
-	return context.WithValue(ctx, observerKey{}, report)
-}
-
-// observed reports a call to the observer in the context, if there is one.
-func observed(ctx context.Context, environ []string, took time.Duration) {
-	report, ok := ctx.Value(observerKey{}).(func(PluginCall))
-	if !ok {
-		return
-	}
-	call := PluginCall{Took: took}
-	for _, v := range environ {
-		if command, ok := strings.CutPrefix(v, "CNI_COMMAND="); ok {
-			call.Command = command
-		}
-	}
-	report(call)
 }

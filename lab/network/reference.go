@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path/filepath"
 
+	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
@@ -14,12 +15,12 @@ type Reference struct {
 	name, description string
 	// plugins are those that have to be installed; none: there are no pods, and the nodes themselves are measured.
 	plugins []string
-	// lacks say which part of the kernel is missing, each empty if none is.
-	lacks []func() string
+	// needs are the parts of the kernel that it has to have.
+	needs []requirement
 	// rules says that the nodes have conntrack and kube-proxy's rules.
 	rules bool
 	// up makes what else the nodes have; nil: nothing.
-	up func(*testbed.Lab) error
+	up func(context.Context, *testbed.Lab) error
 	// plugin is the entry of the CNI configuration.
 	plugin func(*testbed.Lab, *testbed.Node) map[string]any
 	// facts are those beyond what plugins and rules have; nil: none.
@@ -43,7 +44,7 @@ var (
 	bridge = &Reference{
 		name:        "bridge",
 		description: "reference CNI plugin bridge: veth pairs on a bridge, static routes between nodes, masquerade, kube-proxy-like rules as in node+netfilter",
-		plugins:     []string{"bridge", "host-local"}, lacks: []func() string{bridgeUnsupported}, rules: true, up: routePods,
+		plugins:     []string{"bridge", "host-local"}, needs: []requirement{bridgeDevices}, rules: true, up: routePods,
 		plugin: func(lab *testbed.Lab, node *testbed.Node) map[string]any { return bridgePlugin(node, lab.MTU) },
 		facts:  bridgeFacts,
 	}
@@ -61,7 +62,7 @@ var (
 	macvlan = &Reference{
 		name:        "macvlan",
 		description: "reference CNI plugin macvlan in bridge mode on the uplink: pods bypass the node's stack and its netfilter, and cannot reach their own node",
-		plugins:     []string{"macvlan", "host-local"}, lacks: []func() string{macvlanUnsupported},
+		plugins:     []string{"macvlan", "host-local"}, needs: []requirement{macvlanDevices},
 		plugin: func(lab *testbed.Lab, node *testbed.Node) map[string]any {
 			return map[string]any{
 				"type": "macvlan", "master": testbed.Uplink, "mode": "bridge", "mtu": lab.MTU, "ipam": hostLocal(node, sharedRanges(node), false),
@@ -92,15 +93,10 @@ func (r *Reference) Unsupported() string {
 	if missing := referenceMissing(r.plugins...); missing != "" {
 		return missing
 	}
-	for _, lacks := range r.lacks {
-		if missing := lacks(); missing != "" {
-			return missing
-		}
+	if missing := lacks(r.needs...); missing != "" || !r.rules {
+		return missing
 	}
-	if r.rules {
-		return netfilterRulesUnsupported()
-	}
-	return ""
+	return lacks(kubeProxyRules)
 }
 
 // Up makes rules and routes on the nodes.
@@ -113,15 +109,15 @@ func (r *Reference) Up(ctx context.Context, lab *testbed.Lab) error {
 	if r.up == nil {
 		return nil
 	}
-	return r.up(lab)
+	return r.up(ctx, lab)
 }
 
 // Plugin is the reference plugin with the node's pod CIDRs; nil if there are no pods.
-func (r *Reference) Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error) {
+func (r *Reference) Plugin(lab *testbed.Lab, node *testbed.Node) (*plugin.Network, error) {
 	if r.plugin == nil {
 		return nil, nil
 	}
-	return &Plugin{dirs: referenceDirs, conf: confList(referenceVersion, r.name, r.plugin(lab, node))}, nil
+	return referencePlugin(node, r.name, r.plugin(lab, node))
 }
 
 // Facts add the plugins' version and the rules.

@@ -1,9 +1,11 @@
 package network
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/vishvananda/netlink"
@@ -11,41 +13,21 @@ import (
 
 // routePods makes every node forward, with a static route to each other node's pod CIDRs over the wire: what
 // a cloud's route table or a routing daemon does for plugins that know of one node only.
-func routePods(lab *testbed.Lab) error {
-	if err := enableForwarding(lab); err != nil {
-		return err
-	}
+func routePods(ctx context.Context, lab *testbed.Lab) error {
 	for _, node := range lab.Nodes() {
-		err := node.Netlink(func(h *netlink.Handle) error {
-			link, err := h.LinkByName(testbed.Uplink)
-			if err != nil {
-				return fmt.Errorf("find %s: %w", testbed.Uplink, err)
-			}
-			for _, other := range lab.Nodes() {
-				if other == node {
-					continue
-				}
-				for i, cidr := range other.PodCIDRs {
-					via := other.Addresses[i].Addr()
-					route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: testbed.IPNet(cidr), Gw: via.AsSlice()}
-					if err := h.RouteAdd(route); err != nil {
-						return fmt.Errorf("add route to %s via %s: %w", cidr, via, err)
-					}
+		var routes strings.Builder
+		for _, other := range lab.Nodes() {
+			for i, cidr := range other.PodCIDRs {
+				if other != node {
+					fmt.Fprintf(&routes, "route add %s via %s dev %s\n", cidr, other.Addresses[i].Addr(), testbed.Uplink)
 				}
 			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("node %s: %w", node.Name, err)
 		}
-	}
-	return nil
-}
-
-func enableForwarding(lab *testbed.Lab) error {
-	for _, node := range lab.Nodes() {
 		if err := node.EnableForwarding(lab.IPv6); err != nil {
 			return fmt.Errorf("node %s: %w", node.Name, err)
+		}
+		if err := node.Input(ctx, routes.String(), "ip", "-batch", "-"); err != nil {
+			return fmt.Errorf("route pods of other nodes on %s: %w", node.Name, err)
 		}
 	}
 	return nil

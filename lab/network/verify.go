@@ -18,12 +18,12 @@ const verifyBytes = 512 << 10
 // Verify proves that a pod reaches another over every address family: a TCP connection carries data that
 // fills whole packets, and arrives from the sender's own address. The error names network, pods and what
 // went wrong.
-func Verify(ctx context.Context, c Network, lab *testbed.Lab, from, to *testbed.Pod) error {
+func Verify(ctx context.Context, c Network, from, to *testbed.Pod) error {
 	if len(from.Addresses) != len(to.Addresses) {
 		return fmt.Errorf("%s: %s has addresses %v, %s has %v", c.Name(), from.Name, from.Addresses, to.Name, to.Addresses)
 	}
 	for i, address := range to.Addresses {
-		seen, err := transfer(ctx, lab, from, to, address)
+		seen, err := transfer(ctx, from.Netns, to.Netns, address)
 		if err != nil {
 			return fmt.Errorf("%s: from %s on %s to %s on %s: %w", c.Name(), from.Name, from.Node, to.Name, to.Node, err)
 		}
@@ -36,16 +36,12 @@ func Verify(ctx context.Context, c Network, lab *testbed.Lab, from, to *testbed.
 }
 
 // transfer sends verifyBytes over a connection and gives the sender's address as the receiver sees it.
-func transfer(ctx context.Context, lab *testbed.Lab, from, to *testbed.Pod, address netip.Addr) (seen netip.Addr, err error) {
+func transfer(ctx context.Context, from, to testbed.Netns, address netip.Addr) (seen netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 
-	var listener net.Listener
-	err = to.Do(func() (err error) {
-		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", netip.AddrPortFrom(address, 0).String())
-		return err
-	})
+	listener, err := to.Listen(ctx, netip.AddrPortFrom(address, 0))
 	if err != nil {
 		return seen, fmt.Errorf("listen: %w", err)
 	}
@@ -69,11 +65,7 @@ func transfer(ctx context.Context, lab *testbed.Lab, from, to *testbed.Pod, addr
 		received <- nil
 	}()
 
-	var conn net.Conn
-	err = from.Do(func() (err error) {
-		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", listener.Addr().String())
-		return err
-	})
+	conn, err := from.Dial(ctx, listener.Addr().(*net.TCPAddr).AddrPort())
 	if err != nil {
 		return seen, err
 	}

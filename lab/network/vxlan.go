@@ -1,39 +1,30 @@
 package network
 
 import (
+	"context"
 	"fmt"
 	"maps"
-	"net"
-	"net/netip"
-	"strconv"
+	"strings"
 
 	"github.com/beeline-cni/beeline/lab/testbed"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
-const (
-	vxlanDevice = "vxlan0"
-	vxlanID     = 1
-	vxlanPort   = 8472 // the kernel's old default, which flannel keeps
-	// vxlanHeaders in bytes: outer IPv4 20, UDP 8, VXLAN 8, inner Ethernet 14.
-	vxlanHeaders = 50
-)
+// vxlanHeaders in bytes: outer IPv4 20, UDP 8, VXLAN 8, inner Ethernet 14.
+const vxlanHeaders = 50
 
 // overlay is VXLAN without a daemon: the plugin bridge on each node, a kernel VXLAN device between nodes and its tables
 // filled once.
 var overlay = &Reference{
 	name:        "vxlan",
 	description: "reference CNI plugin bridge over a kernel VXLAN device with static entries, the flannel way: MTU 50 less than the wire's, masquerade, kube-proxy-like rules as in node+netfilter",
-	plugins:     []string{"bridge", "host-local"}, lacks: []func() string{bridgeUnsupported, vxlanUnsupported}, rules: true,
-	up: func(lab *testbed.Lab) error {
-		if err := enableForwarding(lab); err != nil {
-			return err
-		}
+	plugins:     []string{"bridge", "host-local"}, needs: []requirement{bridgeDevices, vxlanDevices}, rules: true,
+	up: func(ctx context.Context, lab *testbed.Lab) error {
 		for _, node := range lab.Nodes() {
-			err := node.Netlink(func(h *netlink.Handle) error { return makeVXLAN(h, lab, node) })
-			if err != nil {
+			if err := node.EnableForwarding(lab.IPv6); err != nil {
 				return fmt.Errorf("node %s: %w", node.Name, err)
+			}
+			if err := makeVXLAN(ctx, lab, node); err != nil {
+				return fmt.Errorf("node %s: make VXLAN device: %w", node.Name, err)
 			}
 		}
 		return nil
@@ -42,74 +33,38 @@ var overlay = &Reference{
 		return bridgePlugin(node, lab.MTU-vxlanHeaders)
 	},
 	facts: func(lab *testbed.Lab) map[string]string {
-		facts := map[string]string{"tunnel": "VXLAN over IPv4, UDP port " + strconv.Itoa(vxlanPort) + ", static entries"}
+		facts := map[string]string{"tunnel": "VXLAN over IPv4, UDP port 8472, static entries"}
 		maps.Copy(facts, bridgeFacts(lab))
 		return facts
 	},
 }
 
-// makeVXLAN returns the node its device, and for every other node a route over it, the neighbour that the
-// route's next hop is, and the outer address behind that neighbour.
-func makeVXLAN(h *netlink.Handle, lab *testbed.Lab, node *testbed.Node) error {
-	uplink, err := h.LinkByName(testbed.Uplink)
-	if err != nil {
-		return fmt.Errorf("find %s: %w", testbed.Uplink, err)
-	}
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.HardwareAddr = vxlanDevice, lab.MTU-vxlanHeaders, vxlanMAC(node)
-	device := &netlink.Vxlan{
-		LinkAttrs: attrs, VxlanId: vxlanID, VtepDevIndex: uplink.Attrs().Index,
-		SrcAddr: node.Addresses[0].Addr().AsSlice(), Port: vxlanPort,
-	}
-	if err := h.LinkAdd(device); err != nil {
-		return fmt.Errorf("make %s: %w", vxlanDevice, err)
-	}
+// makeVXLAN gives a node its device, and for every other node a route over it, the neighbour that the route's next hop
+// is, and the outer address behind that neighbour. The port is the kernel's old default, which flannel keeps.
+func makeVXLAN(ctx context.Context, lab *testbed.Lab, node *testbed.Node) error {
+	var entries, ip strings.Builder
+	fmt.Fprintf(&ip, "link add vxlan0 address %s mtu %d type vxlan id 1 dev %s local %s dstport 8472 nolearning\n",
+		vxlanMAC(node), lab.MTU-vxlanHeaders, testbed.Uplink, node.Addresses[0].Addr())
 	for _, cidr := range node.PodCIDRs {
-		own := netip.PrefixFrom(cidr.Addr(), cidr.Addr().BitLen())
-		if err := h.AddrAdd(device, &netlink.Addr{IPNet: testbed.IPNet(own)}); err != nil {
-			return fmt.Errorf("add address %s: %w", own, err)
-		}
+		fmt.Fprintf(&ip, "address add %s dev vxlan0\n", cidr.Addr())
 	}
-	if err := h.LinkSetUp(device); err != nil {
-		return fmt.Errorf("set %s up: %w", vxlanDevice, err)
-	}
-	for _, other := range lab.Nodes() {
-		if other == node {
+	ip.WriteString("link set vxlan0 up\n")
+	for _, peer := range lab.Nodes() {
+		if peer == node {
 			continue
 		}
-		if err := addVXLANPeer(h, device.Attrs().Index, other); err != nil {
-			return fmt.Errorf("peer %s: %w", other.Name, err)
+		mac := vxlanMAC(peer)
+		fmt.Fprintf(&entries, "fdb add %s dev vxlan0 dst %s\n", mac, peer.Addresses[0].Addr())
+		for _, cidr := range peer.PodCIDRs {
+			fmt.Fprintf(&ip, "neighbour add %s lladdr %s dev vxlan0 nud permanent\n", cidr.Addr(), mac)
+			fmt.Fprintf(&ip, "route add %s via %s dev vxlan0 onlink\n", cidr, cidr.Addr())
 		}
 	}
-	return nil
-}
-
-func addVXLANPeer(h *netlink.Handle, device int, peer *testbed.Node) error {
-	mac := vxlanMAC(peer)
-	outer := &netlink.Neigh{
-		LinkIndex: device, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT | netlink.NUD_NOARP, Flags: netlink.NTF_SELF,
-		IP: peer.Addresses[0].Addr().AsSlice(), HardwareAddr: mac,
+	if err := node.Input(ctx, ip.String(), "ip", "-batch", "-"); err != nil {
+		return err
 	}
-	if err := h.NeighSet(outer); err != nil {
-		return fmt.Errorf("add forwarding entry: %w", err)
-	}
-	for _, cidr := range peer.PodCIDRs {
-		via := cidr.Addr()
-		neigh := &netlink.Neigh{LinkIndex: device, State: netlink.NUD_PERMANENT, IP: via.AsSlice(), HardwareAddr: mac}
-		if err := h.NeighSet(neigh); err != nil {
-			return fmt.Errorf("add neighbour %s: %w", via, err)
-		}
-		route := &netlink.Route{
-			LinkIndex: device, Dst: testbed.IPNet(cidr), Gw: via.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
-		}
-		if err := h.RouteAdd(route); err != nil {
-			return fmt.Errorf("add route to %s: %w", cidr, err)
-		}
-	}
-	return nil
+	return node.Input(ctx, entries.String(), "bridge", "-batch", "-")
 }
 
 // vxlanMAC is a locally administered address, different for each node.
-func vxlanMAC(n *testbed.Node) net.HardwareAddr {
-	return net.HardwareAddr{0x02, 0x77, 0, 0, 0, byte(n.Index)}
-}
+func vxlanMAC(n *testbed.Node) string { return fmt.Sprintf("02:77:00:00:00:%02x", n.Index) }

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -19,43 +17,41 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// here runs a shell script as a plugin, on this machine, and returns what Ran got.
-func here(t *testing.T, script string) (out string, told []string, err error) {
+// here runs a shell script as a plugin, on this machine, and returns the calls that were observed.
+func here(t *testing.T, script string) (out string, calls []string, err error) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "tried"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	e := &Executor{
-		Netns: testbed.Netns{},
-		Ran:   func(_ context.Context, environ []string, _ time.Duration) { told = append(told, environ...) },
-	}
+	e := &executor{netns: testbed.Netns{}}
+	ctx := Observe(t.Context(), func(c Call) { calls = append(calls, c.Command) })
 	path, err := e.FindInPath("tried", []string{"/nowhere", dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := e.ExecPlugin(t.Context(), path, []byte("configuration"), []string{"CNI_COMMAND=ADD"})
-	return string(b), told, err
+	b, err := e.ExecPlugin(ctx, path, []byte("configuration"), []string{"CNI_COMMAND=ADD"})
+	return string(b), calls, err
 }
 
 func TestExecutorGivesWhatPluginsSay(t *testing.T) {
-	out, told, err := here(t, `read -r line; printf '%s for %s' "$CNI_COMMAND" "$line"`)
+	out, calls, err := here(t, `read -r line; printf '%s for %s' "$CNI_COMMAND" "$line"`)
 	if want := "ADD for configuration"; out != want || err != nil {
 		t.Errorf("the plugin says %q, %v; want %q", out, err, want)
 	}
-	if d := cmp.Diff([]string{"CNI_COMMAND=ADD"}, told); d != "" {
-		t.Errorf("Ran was told (-want +got):\n%s", d)
+	if d := cmp.Diff([]string{"ADD"}, calls); d != "" {
+		t.Errorf("observed (-want +got):\n%s", d)
 	}
 }
 
 func TestExecutorFails(t *testing.T) {
-	_, told, err := here(t, `echo '{"code": 11, "msg": "not ready"}'; exit 1`)
+	_, calls, err := here(t, `echo '{"code": 11, "msg": "not ready"}'; exit 1`)
 	var said *types.Error
 	if !errors.As(err, &said) || said.Code != 11 || said.Msg != "not ready" {
 		t.Errorf("a plugin that says why: %v", err)
 	}
-	if len(told) != 1 {
-		t.Errorf("Ran was told %v of a plugin that fails", told)
+	if len(calls) != 1 {
+		t.Errorf("%v observed of a plugin that fails", calls)
 	}
 	_, _, err = here(t, `echo lost >&2; exit 3`)
 	if errors.As(err, &said) || err == nil || !strings.Contains(err.Error(), "exit status 3: lost") {
@@ -65,7 +61,7 @@ func TestExecutorFails(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	ip := func(s string) *types100.IPConfig { return &types100.IPConfig{Address: net.IPNet{IP: net.ParseIP(s)}} }
-	got := Addresses(&types100.Result{IPs: []*types100.IPConfig{ip("fd00::1"), ip("10.0.0.1"), {}, ip("fd00::2")}})
+	got := addresses(&types100.Result{IPs: []*types100.IPConfig{ip("fd00::1"), ip("10.0.0.1"), {}, ip("fd00::2")}})
 	want := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")}
 	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); d != "" {
 		t.Errorf("-want +got:\n%s", d)

@@ -154,7 +154,7 @@ const openPatience = 30 * time.Second
 // Verify proves that the client and the server on the other node reach each other, as soon as the network admits it.
 func (t *Testbed) Verify(ctx context.Context) error {
 	for begin := time.Now(); ; {
-		err := network.Verify(ctx, t.Network, t.Lab, t.Client, t.Server[result.CrossNode])
+		err := network.Verify(ctx, t.Network, t.Client, t.Server[result.CrossNode])
 		if err == nil || ctx.Err() != nil || time.Since(begin) > openPatience {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/netlab"
 )
@@ -224,7 +225,7 @@ func (l *lab) addPod(n *node, name, app string) *pod {
 	}
 	p := &pod{Pod: made, app: app, node: n}
 	if err := p.Do(func() error {
-		link, err := net.InterfaceByName(netlab.PodInterface)
+		link, err := net.InterfaceByName(plugin.PodInterface)
 		if err == nil {
 			p.mac = link.HardwareAddr
 		}
@@ -244,9 +245,9 @@ func (l *lab) addPod(n *node, name, app string) *pod {
 	if err != nil || p.host == nil {
 		l.t.Fatalf("the agent reports no MAC address of %s (%v)", name, err)
 	}
-	p.capture = startCapture(l.t, name, p.Netns, netlab.PodInterface)
+	p.capture = startCapture(l.t, name, p.Netns, plugin.PodInterface)
 	l.captures = append(l.captures, p.capture)
-	p.senders = openSenders(l.t, p.Netns, netlab.PodInterface)
+	p.senders = openSenders(l.t, p.Netns, plugin.PodInterface)
 	l.pods[name] = p
 	return p
 }
@@ -287,7 +288,7 @@ func (l *lab) reuseAddresses(deleted []*pod, family int) []*pod {
 	return nil
 }
 
-func (l *lab) network(n *node) netlab.Network {
+func (l *lab) network(n *node) plugin.Network {
 	l.t.Helper()
 	w, err := netlab.NewNetwork(n.Node, programs(l.t), "1.1.0", netlab.PluginConf(n.Node))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/netlab"
 )
@@ -17,13 +18,13 @@ const (
 	// networkName is the CNI network of all tests.
 	networkName = netlab.NetworkName
 	// podInterface is the device in a pod.
-	podInterface = netlab.PodInterface
+	podInterface = plugin.PodInterface
 	// referencePlugins is Debian's directory of standard plugins.
 	referencePlugins = netlab.ReferencePlugins
 )
 
 // network is a CNI configuration list on a node, as a runtime reads it from /etc/cni/net.d.
-type network struct{ netlab.Network }
+type network struct{ plugin.Network }
 
 // network is the installed configuration, for the plugin of build p, with other plugins chained.
 func (c *cluster) network(n *node, p programs, cniVersion string, chained ...map[string]any) network {

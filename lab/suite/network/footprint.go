@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/network"
+	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/procstat"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
@@ -85,7 +86,7 @@ func (s *Suite) idle(ctx context.Context, b *round.Bench) (map[string]float64, e
 func (s *Suite) crowd(ctx context.Context, b *round.Bench, m *member, f *result.Footprint) (err error) {
 	node := m.Lab.Node(0)
 	var adds, dels []float64
-	timed := network.ObservePlugins(ctx, func(c network.PluginCall) {
+	timed := plugin.Observe(ctx, func(c plugin.Call) {
 		ms := float64(c.Took) / float64(time.Millisecond)
 		switch c.Command {
 		case "ADD":

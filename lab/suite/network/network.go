@@ -194,7 +194,7 @@ func (s *Suite) open(ctx context.Context, n network.Network) (m *member, err err
 		}
 	}
 	for _, path := range []result.Path{result.CrossNode, result.SameNode} {
-		if err := network.Verify(ctx, n, m.Lab, m.Client, m.Server[path]); err != nil {
+		if err := network.Verify(ctx, n, m.Client, m.Server[path]); err != nil {
 			return m, fmt.Errorf("verify %s path: %w", path, err)
 		}
 	}
