@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -28,14 +27,9 @@ var (
 )
 
 func newHTTP(name, title, description string, closing bool) http {
-	return http{tool{info: rate("wrk", name, title, description), programs: [][2]string{{"wrk", "wrk"}, {"nginx", "nginx"}}}, closing}
+	programs := [][2]string{{"wrk", "wrk"}, {"nginx", "nginx"}}
+	return http{tool{info: rate("wrk", name, title, description), programs: programs, start: 100 * time.Millisecond}, closing}
 }
-
-func (http) Seconds(wanted time.Duration) time.Duration {
-	return time.Duration(httpSeconds(wanted))*time.Second + 100*time.Millisecond
-}
-
-func httpSeconds(wanted time.Duration) int { return int(math.Ceil(wanted.Seconds())) }
 
 func (http) Serve(ctx context.Context, s *Servers, _ int) error {
 	dir, err := os.MkdirTemp("", "beeline-nginx-")
@@ -76,7 +70,7 @@ http {
 }
 
 func (w http) Run(ctx context.Context, r Request) (Outcome, error) {
-	target, seconds := r.Server.Target(), httpSeconds(r.Length)
+	target, seconds := r.Server.Target(), w.whole(r.Length)
 	command := []string{"wrk", "-t1", "-c16", "-d" + strconv.Itoa(seconds) + "s", "--latency"}
 	if w.closing {
 		command = append(command, "-H", "Connection: close")
@@ -84,15 +78,11 @@ func (w http) Run(ctx context.Context, r Request) (Outcome, error) {
 	port := target.Ports.HTTP[r.Turn%len(target.Ports.HTTP)]
 	command = append(command, "http://"+netip.AddrPortFrom(target.Address, uint16(port)).String()+"/")
 	out := Outcome{Command: command}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+2*overrun)
-	defer cancel()
-	r.window(false)
-	text, err := runOne(ctx, r, command)
-	r.window(true)
+	texts, err := r.run(ctx, time.Duration(seconds)*time.Second+2*overrun, command)
 	if err != nil {
 		return out, err
 	}
-	if out.Values, err = parseWrk(text); err != nil {
+	if out.Values, err = parseWrk(texts[0]); err != nil {
 		return out, err
 	}
 	out.Seconds = out.Values[result.Transactions] / out.Values[result.Rate]
@@ -102,29 +92,23 @@ func (w http) Run(ctx context.Context, r Request) (Outcome, error) {
 // parseWrk reads wrk 4's report. Percentiles are those that it prints; its mean and its rate are of all requests.
 func parseWrk(text string) (map[string]float64, error) {
 	values := map[string]float64{}
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
+		var err error
 		switch {
 		case strings.HasPrefix(strings.TrimSpace(line), "Socket errors:"), strings.Contains(line, "Non-2xx"):
 			return nil, errors.New("wrk: " + strings.TrimSpace(line))
 		case len(f) == 2 && f[0] == "Requests/sec:":
-			v, err := strconv.ParseFloat(f[1], 64)
-			if err != nil {
-				return nil, fmt.Errorf("read wrk: %w", err)
-			}
-			values[result.Rate] = v
+			values[result.Rate], err = strconv.ParseFloat(f[1], 64)
 		case len(f) > 2 && f[1] == "requests" && f[2] == "in":
-			v, err := strconv.ParseFloat(f[0], 64)
-			if err != nil {
-				return nil, fmt.Errorf("read wrk: %w", err)
-			}
-			values[result.Transactions] = v
+			values[result.Transactions], err = strconv.ParseFloat(f[0], 64)
 		case len(f) > 1 && wrkTimes[f[0]] != "" && f[1] != "Distribution":
-			d, err := time.ParseDuration(f[1])
-			if err != nil {
-				return nil, fmt.Errorf("read wrk: %w", err)
-			}
+			var d time.Duration
+			d, err = time.ParseDuration(f[1])
 			values[wrkTimes[f[0]]] = float64(d) / float64(time.Microsecond)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read wrk: %w", err)
 		}
 	}
 	if !(values[result.Rate] > 0) || !(values[result.Transactions] > 0) {

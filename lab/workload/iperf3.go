@@ -17,15 +17,13 @@ import (
 // iperf3 before 3.16 has one thread for all streams, so N streams are N processes on N ports. It takes
 // whole seconds, and its own figure of CPU time is that of its process only and not used.
 
-func iperfSeconds(wanted time.Duration) int { return max(1, int(math.Ceil(wanted.Seconds()))) }
-
 // iperf is what workloads of iperf3 have in common.
 type iperf struct{ tool }
 
-var iperfPrograms = [][2]string{{"iperf3", "iperf3"}}
-
-func (iperf) Seconds(wanted time.Duration) time.Duration {
-	return time.Duration(iperfSeconds(wanted))*time.Second + 100*time.Millisecond
+func newIperf(name, title, work, description string) iperf {
+	return iperf{tool{
+		info: throughput("iperf3", name, title, work, description), programs: [][2]string{{"iperf3", "iperf3"}}, start: 100 * time.Millisecond,
+	}}
 }
 
 func (iperf) Serve(ctx context.Context, s *Servers, procs int) error {
@@ -42,9 +40,9 @@ func (iperf) Serve(ctx context.Context, s *Servers, procs int) error {
 	return nil
 }
 
-// iperfRun runs one client for each process and gives their reports.
-func iperfRun(ctx context.Context, r Request, options ...string) ([]string, []iperfReport, error) {
-	seconds := iperfSeconds(r.Length)
+// clients runs one client for each process and returns their reports.
+func (w iperf) clients(ctx context.Context, r Request, options ...string) ([]string, []iperfReport, error) {
+	seconds := w.whole(r.Length)
 	target := r.Server.Target()
 	if r.Procs > len(target.Ports.Iperf) {
 		return nil, nil, fmt.Errorf("run iperf3: %d processes want as many ports, there are %d", r.Procs, len(target.Ports.Iperf))
@@ -55,7 +53,11 @@ func iperfRun(ctx context.Context, r Request, options ...string) ([]string, []ip
 			"-p", strconv.Itoa(target.Ports.Iperf[i]), "-t", strconv.Itoa(seconds), "-J"}, options...)
 	}
 	for attempt := 1; ; attempt++ {
-		reports, err := iperfAttempt(ctx, r, commands, time.Duration(seconds)*time.Second+2*overrun)
+		texts, err := r.run(ctx, time.Duration(seconds)*time.Second+2*overrun, commands...)
+		reports, parseErr := parseIperfs(texts)
+		if parseErr != nil {
+			err = parseErr // says more than the exit code
+		}
 		if !errors.Is(err, errIperfBusy) || attempt == iperfAttempts {
 			return commands[0], reports, err
 		}
@@ -70,28 +72,6 @@ const (
 )
 
 var errIperfBusy = errors.New("iperf3: the server is busy running a test")
-
-func iperfAttempt(ctx context.Context, r Request, commands [][]string, limit time.Duration) ([]iperfReport, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	g, err := newGroup(r.Client, commands)
-	if err != nil {
-		return nil, err
-	}
-	r.window(false)
-	g.release()
-	texts, err := g.wait(ctx)
-	r.window(true)
-	var reports []iperfReport
-	for _, text := range texts {
-		report, parseErr := parseIperf(text)
-		if parseErr != nil {
-			return nil, parseErr // says more than the exit code
-		}
-		reports = append(reports, report)
-	}
-	return reports, err
-}
 
 // iperfSum is a total in iperf3's JSON output.
 type iperfSum struct {
@@ -115,6 +95,17 @@ type iperfReport struct {
 	Error string `json:"error"`
 }
 
+func parseIperfs(texts []string) (reports []iperfReport, err error) {
+	for _, text := range texts {
+		report, err := parseIperf(text)
+		if err != nil {
+			return nil, err
+		}
+		reports = append(reports, report)
+	}
+	return reports, nil
+}
+
 func parseIperf(text string) (iperfReport, error) {
 	var report iperfReport
 	// Warnings may stand before the report.
@@ -136,16 +127,13 @@ func parseIperf(text string) (iperfReport, error) {
 // iperfTCP is bulk transfer with one connection for each process.
 type iperfTCP struct{ iperf }
 
-var iperfOverTCP = iperfTCP{iperf{tool{
-	info: throughput("iperf3", "iperf3_tcp", "iperf3 TCP", "GB",
-		"One TCP connection for each process, 128 KB sends, buffers sized by the kernel; what arrived."),
-	programs: iperfPrograms,
-}}}
+var iperfOverTCP = iperfTCP{newIperf("iperf3_tcp", "iperf3 TCP", "GB",
+	"One TCP connection for each process, 128 KB sends, buffers sized by the kernel; what arrived.")}
 
 func (iperfTCP) Processes(int) []int { return []int{1, 2, 4} }
 
-func (iperfTCP) Run(ctx context.Context, r Request) (Outcome, error) {
-	command, reports, err := iperfRun(ctx, r)
+func (w iperfTCP) Run(ctx context.Context, r Request) (Outcome, error) {
+	command, reports, err := w.clients(ctx, r)
 	if err != nil {
 		return Outcome{Command: command}, err
 	}
@@ -183,14 +171,14 @@ type iperfUDP struct {
 }
 
 func newIperfUDP(name, rate, title, description string) iperfUDP {
-	return iperfUDP{iperf{tool{info: throughput("iperf3", name, title, "message", description), programs: iperfPrograms}}, rate}
+	return iperfUDP{newIperf(name, title, "message", description), rate}
 }
 
 // udpMessage is the payload: 1350 bytes fit into the 1450 bytes that VXLAN leaves, with IPv6 headers too.
 const udpMessage = "1350"
 
 func (u iperfUDP) Run(ctx context.Context, r Request) (Outcome, error) {
-	command, reports, err := iperfRun(ctx, r, "-u", "-b", u.rate, "-l", udpMessage, "-w", "1M")
+	command, reports, err := u.clients(ctx, r, "-u", "-b", u.rate, "-l", udpMessage, "-w", "1M")
 	if err != nil {
 		return Outcome{Command: command}, err
 	}

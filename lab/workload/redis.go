@@ -57,43 +57,27 @@ func (redis) arguments(r Request, commands string, requests int) []string {
 
 func (w redis) Run(ctx context.Context, r Request) (Outcome, error) {
 	length := max(r.Length, redisSample)
-	ctx, cancel := context.WithTimeout(ctx, 5*length+2*overrun)
-	defer cancel()
-	text, err := runOne(ctx, r, w.arguments(r, "set,get", redisTrial))
+	before := r
+	before.Window = nil
+	texts, err := before.run(ctx, overrun, w.arguments(r, "set,get", redisTrial))
 	if err != nil {
 		return Outcome{}, err
 	}
-	trial, err := parseRedis(text, w.command)
+	trial, err := parseRedis(texts[0], w.command)
 	if err != nil {
 		return Outcome{}, err
 	}
 	requests := max(redisTrial, int(trial[result.Rate]*length.Seconds()))
 	out := Outcome{Command: w.arguments(r, strings.ToLower(w.command), requests)}
-	r.window(false)
-	text, err = runOne(ctx, r, out.Command)
-	r.window(true)
-	if err != nil {
+	if texts, err = r.run(ctx, 5*length+overrun, out.Command); err != nil {
 		return out, err
 	}
-	if out.Values, err = parseRedis(text, w.command); err != nil {
+	if out.Values, err = parseRedis(texts[0], w.command); err != nil {
 		return out, err
 	}
 	out.Values[result.Transactions] = float64(requests)
 	out.Seconds = float64(requests) / out.Values[result.Rate]
 	return out, nil
-}
-
-// runOne runs one process of a workload and gives what it wrote.
-func runOne(ctx context.Context, r Request, command []string) (string, error) {
-	g, err := newGroup(r.Client, [][]string{command})
-	if err != nil {
-		return "", err
-	}
-	texts, err := g.wait(ctx)
-	if err != nil {
-		return "", err
-	}
-	return texts[0], nil
 }
 
 // parseRedis reads the row of a command in the CSV of redis-benchmark 7, whose times are in ms.

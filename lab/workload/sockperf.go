@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,21 +28,8 @@ var sockperfTCP = sockperf{tool{
 		Tool:        "sockperf", Metric: result.RTT, Unit: "µs", Better: "lower",
 	},
 	programs: [][2]string{{"sockperf", "sockperf"}}, ipv4Only: "sockperf 3.7 has no IPv6",
+	start: 1300 * time.Millisecond, margin: 450 * time.Millisecond,
 }}
-
-const (
-	// sockperfStart is the calibration, sockperfMargin what it leaves out of its own run time.
-	sockperfStart  = 1300 * time.Millisecond
-	sockperfMargin = 450 * time.Millisecond
-)
-
-func (sockperf) Seconds(wanted time.Duration) time.Duration {
-	return sockperfStart + time.Duration(sockperfSeconds(wanted))*time.Second
-}
-
-func sockperfSeconds(wanted time.Duration) int {
-	return int(math.Ceil((wanted + sockperfMargin).Seconds()))
-}
 
 func (sockperf) Serve(ctx context.Context, s *Servers, _ int) error {
 	port := s.target.Ports.Sockperf
@@ -51,27 +37,18 @@ func (sockperf) Serve(ctx context.Context, s *Servers, _ int) error {
 		"sockperf", "server", "--tcp", "-i", s.target.Address.String(), "-p", strconv.Itoa(port))
 }
 
-func (sockperf) Run(ctx context.Context, r Request) (Outcome, error) {
+func (w sockperf) Run(ctx context.Context, r Request) (Outcome, error) {
 	dir, err := os.MkdirTemp("", "beeline-sockperf-")
 	if err != nil {
 		return Outcome{}, fmt.Errorf("keep sockperf's log: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	log := filepath.Join(dir, "log.csv")
-	seconds, target := sockperfSeconds(r.Length), r.Server.Target()
+	seconds, target := w.whole(r.Length), r.Server.Target()
 	command := []string{"sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", target.Address.String(), "-p", strconv.Itoa(target.Ports.Sockperf),
 		"-t", strconv.Itoa(seconds), "--full-log", log}
 	out := Outcome{Command: command}
-	ctx, cancel := context.WithTimeout(ctx, sockperfStart+time.Duration(seconds)*time.Second+overrun)
-	defer cancel()
-	g, err := newGroup(r.Client, [][]string{command})
-	if err != nil {
-		return out, err
-	}
-	r.window(false)
-	g.release()
-	texts, err := g.wait(ctx)
-	r.window(true)
+	texts, err := r.run(ctx, w.start+time.Duration(seconds)*time.Second+overrun, command)
 	if err != nil {
 		return out, err
 	}
@@ -108,10 +85,7 @@ func parseSockperf(r io.Reader) ([]float64, error) {
 			half = false
 		}
 		f := strings.Split(line, ",")
-		if len(f) != 4 {
-			continue
-		}
-		if _, err := strconv.Atoi(strings.TrimSpace(f[0])); err != nil {
+		if len(f) != 4 || strings.Trim(f[0], " 0123456789") != "" {
 			continue
 		}
 		v, err := strconv.ParseFloat(strings.TrimSpace(f[3]), 64)
@@ -120,13 +94,12 @@ func parseSockperf(r io.Reader) ([]float64, error) {
 		}
 		trips = append(trips, v)
 	}
-	if err := lines.Err(); err != nil {
+	switch err := lines.Err(); {
+	case err != nil:
 		return nil, fmt.Errorf("read sockperf's log: %w", err)
-	}
-	if len(trips) == 0 {
+	case len(trips) == 0:
 		return nil, errors.New("sockperf observed nothing")
-	}
-	if half {
+	case half:
 		return nil, errors.New("sockperf's log has half round trips")
 	}
 	return trips, nil

@@ -5,6 +5,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -40,6 +41,8 @@ type tool struct {
 	// programs are names with the Debian package of each.
 	programs [][2]string
 	ipv4Only string
+	// start is what a sample takes before the traffic, margin what the tool leaves out of its own run time.
+	start, margin time.Duration
 }
 
 func (t tool) Info() result.Workload { return t.info }
@@ -56,6 +59,13 @@ func (t tool) Missing() string {
 func (t tool) IPv4Only() string { return t.ipv4Only }
 
 func (tool) Processes(int) []int { return []int{1} }
+
+// whole is the run time for a sample of about the wanted length, of a tool that takes whole seconds.
+func (t tool) whole(wanted time.Duration) int { return int(math.Ceil((wanted + t.margin).Seconds())) }
+
+func (t tool) Seconds(wanted time.Duration) time.Duration {
+	return time.Duration(t.whole(wanted))*time.Second + t.start
+}
 
 // rate is the description of a workload of a tool that counts transactions.
 func rate(tool, name, title, description string) result.Workload {
@@ -85,6 +95,21 @@ func (r Request) window(end bool) {
 	if r.Window != nil {
 		r.Window(end)
 	}
+}
+
+// run runs processes that make the measured traffic, for up to a limit, and returns what each wrote.
+func (r Request) run(ctx context.Context, limit time.Duration, commands ...[]string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	g, err := newGroup(r.Client, commands)
+	if err != nil {
+		return nil, err
+	}
+	r.window(false)
+	g.release()
+	texts, err := g.wait(ctx)
+	r.window(true)
+	return texts, err
 }
 
 // Outcome is what one sample gave.

@@ -132,7 +132,7 @@ func TestParseSockperf(t *testing.T) {
 func TestSockperfSeconds(t *testing.T) {
 	// 0.45 s of the run time are left out, so half a second needs one, 0.6 s need two.
 	for wanted, want := range map[time.Duration]int{500 * time.Millisecond: 1, 600 * time.Millisecond: 2, 2 * time.Second: 3} {
-		if got := sockperfSeconds(wanted); got != want {
+		if got := sockperfTCP.whole(wanted); got != want {
 			t.Errorf("%v: %d s, want %d", wanted, got, want)
 		}
 	}
