@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // Printf reports progress to a person.
@@ -23,40 +21,33 @@ func Build(ctx context.Context, c Cache, kubernetes string, names []string, prin
 			return err
 		}
 	}
-	wanted := func(p program) bool { return len(names) == 0 || slices.Contains(names, p.name()) }
-	rows := missing(c, kubernetes, wanted)
-	b := &builder{cache: c, print: print, start: time.Now()}
+	rows := missing(c, kubernetes, func(p program) bool { return len(names) == 0 || slices.Contains(names, p.name()) })
+	total := 0
 	for _, row := range rows {
 		for _, m := range row {
-			b.total += len(m.programs)
+			total += len(m.programs)
 		}
 	}
-	if b.total == 0 {
+	if total == 0 {
 		return nil
 	}
-	print("building %d programs for Kubernetes %s; all of them take about 13 minutes on two cores", b.total, kubernetes)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	print("building %d programs for Kubernetes %s; all of them take about 13 minutes on two cores", total, kubernetes)
+	b := &builder{cache: c, print: print, start: time.Now()}
 	var rowsDone sync.WaitGroup
-	failures := make([]error, len(rows))
-	for i, row := range rows {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for _, row := range rows {
 		rowsDone.Go(func() {
 			for _, m := range row {
 				if err := b.module(ctx, m); err != nil {
-					failures[i] = fmt.Errorf("build %s: %w", m.name, err)
-					cancel()
+					cancel(fmt.Errorf("build %s: %w", m.name, err)) // which ends the other row; the first cause stays
 					return
 				}
 			}
 		})
 	}
 	rowsDone.Wait()
-	for _, err := range failures { // the one that cancelled the other is the one that does not say so
-		if err != nil && !strings.Contains(err.Error(), "signal: killed") {
-			return err
-		}
-	}
-	return ctx.Err()
+	return context.Cause(ctx)
 }
 
 // missing are the modules of queues, each only with the programs to build.
@@ -79,10 +70,7 @@ type builder struct {
 	cache Cache
 	print Printf
 	start time.Time
-	total int
-
-	lock sync.Mutex
-	done int
+	lock  sync.Mutex // of print
 }
 
 // module builds the programs of one module: all commands by one call, so that the last step of one, which keeps
@@ -128,21 +116,15 @@ func (b *builder) call(ctx context.Context, m module, work string, verb []string
 		return err
 	}
 	args := append(verb, "-p", "2", "-trimpath", "-tags", m.tags, "-gcflags", compiler, "-ldflags", m.linker)
-	var packages []string
+	var packages, names []string
 	for _, p := range programs {
-		packages = append(packages, p.pkg)
+		packages, names = append(packages, p.pkg), append(names, p.name())
 	}
 	target := out + "/"
 	if len(programs) == 1 { // which also gives it its name
-		target = filepath.Join(out, programs[0].name())
+		target = filepath.Join(out, names[0])
 	}
-	watched, stopWatching := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() { b.watch(watched, out, programs) })
-	_, err := goCommand(ctx, work, append(append(args, "-o", target), packages...)...)
-	stopWatching()
-	watching.Wait()
-	if err != nil {
+	if _, err := goCommand(ctx, work, append(append(args, "-o", target), packages...)...); err != nil {
 		return err
 	}
 	for _, p := range programs {
@@ -150,26 +132,8 @@ func (b *builder) call(ctx context.Context, m module, work string, verb []string
 			return fmt.Errorf("keep %s: %w", p.name(), err)
 		}
 	}
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	b.print("built after %3.0f s: %s", time.Since(b.start).Seconds(), strings.Join(names, ", "))
 	return nil
-}
-
-// watch reports which programs appear, until the context ends.
-func (b *builder) watch(ctx context.Context, dir string, programs []program) {
-	seen := map[string]bool{}
-	for ended := false; !ended; {
-		if wait.For(ctx, time.Second) != nil {
-			ended = true // and look once more
-		}
-		for _, p := range programs {
-			info, err := os.Stat(filepath.Join(dir, p.name()))
-			if err != nil || seen[p.name()] {
-				continue
-			}
-			seen[p.name()] = true
-			b.lock.Lock()
-			b.done++
-			b.print("built %d of %d after %3.0f s: %s, %d MB", b.done, b.total, time.Since(b.start).Seconds(), p.name(), info.Size()>>20)
-			b.lock.Unlock()
-		}
-	}
 }

@@ -5,8 +5,9 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/beeline-cni/beeline/lab/result"
@@ -55,21 +56,18 @@ func Parse(r io.Reader) (map[int]Ticks, error) {
 	cpus := map[int]Ticks{}
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		f := strings.Fields(lines.Text())
-		if len(f) == 0 || !strings.HasPrefix(f[0], "cpu") || f[0] == "cpu" {
+		line := lines.Text()
+		if !strings.HasPrefix(line, "cpu") || strings.HasPrefix(line, "cpu ") {
 			continue
 		}
-		cpu, err := strconv.Atoi(f[0][len("cpu"):])
-		if err != nil || len(f) < 9 {
-			return nil, fmt.Errorf("read /proc/stat: unexpected line %q", lines.Text())
+		var cpu int
+		var t Ticks
+		_, err := fmt.Sscanf(line, "cpu%d %d %d %d %d %d %d %d %d", &cpu,
+			&t.User, &t.Nice, &t.System, &t.Idle, &t.IOWait, &t.IRQ, &t.Softirq, &t.Steal)
+		if err != nil {
+			return nil, fmt.Errorf("read /proc/stat: line %q: %w", line, err)
 		}
-		var v [8]uint64
-		for i := range v {
-			if v[i], err = strconv.ParseUint(f[i+1], 10, 64); err != nil {
-				return nil, fmt.Errorf("read /proc/stat: %w", err)
-			}
-		}
-		cpus[cpu] = Ticks{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]}
+		cpus[cpu] = t
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read /proc/stat: %w", err)
@@ -92,13 +90,10 @@ func Read() (map[int]Ticks, error) {
 
 // Delta is what passed on some CPUs between two readings; no CPUs means all.
 func Delta(before, after map[int]Ticks, cpus ...int) Ticks {
-	var sum Ticks
 	if len(cpus) == 0 {
-		for cpu := range after {
-			sum = sum.Plus(after[cpu].Minus(before[cpu]))
-		}
-		return sum
+		cpus = slices.Collect(maps.Keys(after))
 	}
+	var sum Ticks
 	for _, cpu := range cpus {
 		sum = sum.Plus(after[cpu].Minus(before[cpu]))
 	}
