@@ -28,17 +28,9 @@ const agentPatience = 30 * time.Second
 func agentSocket(n *testbed.Node) string  { return filepath.Join(n.StateDir, "agent.sock") }
 func agentPIDFile(n *testbed.Node) string { return filepath.Join(n.StateDir, "agent.pid") }
 
-// process is one on a node that this process started.
-type process struct {
-	node  *testbed.Node
-	ended chan struct{}
-	// err is why it ended; read it when ended is closed.
-	err error
-}
-
 // start starts a command in the node's namespace and cgroup, away from this process's terminal: it ends with the lab. Its
 // output and its process id go to files.
-func start(node *testbed.Node, cmd *exec.Cmd, logFile, pidFile string) (*process, error) {
+func start(node *testbed.Node, cmd *exec.Cmd, logFile, pidFile string) (*testbed.Process, error) {
 	log, err := os.Create(logFile)
 	if err != nil {
 		return nil, err
@@ -46,36 +38,32 @@ func start(node *testbed.Node, cmd *exec.Cmd, logFile, pidFile string) (*process
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := node.Start(cmd); err != nil {
+	p, err := node.Background(cmd)
+	if err != nil {
 		return nil, err
 	}
-	p := &process{node: node, ended: make(chan struct{})}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.ended)
-	}()
 	return p, os.WriteFile(pidFile, []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
 }
 
-// waitReady waits until the agent says that it is ready. The error ends with the end of its log.
-func (a *process) waitReady(ctx context.Context) error {
+// waitReady waits until the agent of a node says that it is ready. The error ends with the end of its log.
+func waitReady(ctx context.Context, node *testbed.Node, agent *testbed.Process) error {
 	ctx, cancel := context.WithTimeout(ctx, agentPatience)
 	defer cancel()
-	client := agentapi.NewClient(agentSocket(a.node))
+	client := agentapi.NewClient(agentSocket(node))
 	for {
 		err := client.Ready(ctx)
 		if err == nil {
 			return nil
 		}
 		select {
-		case <-a.ended:
-			err = fmt.Errorf("it ended: %w", cmp.Or(a.err, errors.New("exit status 0")))
+		case <-agent.Ended:
+			err = fmt.Errorf("it ended: %w", cmp.Or(agent.Err, errors.New("exit status 0")))
 		case <-ctx.Done():
 			err = fmt.Errorf("not ready in time: %w", err)
 		case <-time.After(10 * time.Millisecond):
 			continue
 		}
-		return fmt.Errorf("agent of %s: %w\nthe end of %s:\n%s", a.node.Name, err, AgentLog(a.node), logTail(AgentLog(a.node), 20))
+		return fmt.Errorf("agent of %s: %w\nthe end of %s:\n%s", node.Name, err, AgentLog(node), logTail(AgentLog(node), 20))
 	}
 }
 

@@ -121,7 +121,7 @@ func (c Beeline) Up(ctx context.Context, lab *testbed.Lab) error {
 			return err
 		}
 	}
-	var agents []*process
+	var agents []*testbed.Process
 	for _, node := range lab.Nodes() {
 		if c.withoutSockets {
 			if err := os.MkdirAll(emptyCgroup(node), 0o755); err != nil {
@@ -134,8 +134,8 @@ func (c Beeline) Up(ctx context.Context, lab *testbed.Lab) error {
 		}
 		agents = append(agents, a)
 	}
-	for _, a := range agents {
-		if err := a.waitReady(ctx); err != nil {
+	for i, a := range agents {
+		if err := waitReady(ctx, lab.Node(i), a); err != nil {
 			return err
 		}
 	}
@@ -149,7 +149,7 @@ func manifestsOf(lab *testbed.Lab) string { return filepath.Join(lab.Dir(), "man
 func emptyCgroup(node *testbed.Node) string { return filepath.Join(node.Cgroup, "empty") }
 
 // start starts the agent of a node.
-func (c Beeline) start(lab *testbed.Lab, node *testbed.Node) (*process, error) {
+func (c Beeline) start(lab *testbed.Lab, node *testbed.Node) (*testbed.Process, error) {
 	dir, err := c.Build.programs()
 	if err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func (c Beeline) Restart(ctx context.Context, lab *testbed.Lab, node *testbed.No
 	if err != nil {
 		return fmt.Errorf("start agent of %s: %w", node.Name, err)
 	}
-	return a.waitReady(ctx)
+	return waitReady(ctx, node, a)
 }
 
 // Plugin is beeline-cni with the node's agent.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/lab/cgroup"
@@ -24,8 +23,8 @@ func (l *Lab) makeNetns(n Netns, ipv6 bool) (err error) {
 			err = errors.Join(err, removeNetns(n.Path))
 		}
 	}()
-	inLab := Netns{Cgroup: filepath.Dir(l.nodes[0].Cgroup)} // so that Down ends it if this process does not
-	if _, err := inLab.Output(context.Background(), "ip", "netns", "add", filepath.Base(n.Path)); err != nil {
+	inLab := Netns{Cgroup: l.Switch().Cgroup} // so that Down ends it if this process does not
+	if err := inLab.ip(context.Background(), "netns add "+filepath.Base(n.Path)); err != nil {
 		return fmt.Errorf("make namespace %s: %w", n.Path, err)
 	}
 	for _, s := range namespaceSysctls(l.CongestionControl, ipv6) {
@@ -33,16 +32,7 @@ func (l *Lab) makeNetns(n Netns, ipv6 bool) (err error) {
 			return err
 		}
 	}
-	return n.Netlink(func(h *netlink.Handle) error {
-		lo, err := h.LinkByName("lo")
-		if err != nil {
-			return fmt.Errorf("find lo: %w", err)
-		}
-		if err := h.LinkSetUp(lo); err != nil {
-			return fmt.Errorf("set lo up: %w", err)
-		}
-		return nil
-	})
+	return n.ip(context.Background(), "link set lo up")
 }
 
 // namespaceSysctls are set in every namespace of a lab before it has devices. A namespace inherits some of

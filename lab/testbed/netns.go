@@ -100,6 +100,43 @@ func (n Netns) Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
+// Process is a process in a namespace.
+type Process struct {
+	Cmd *exec.Cmd
+	// Ended is closed when the process has ended.
+	Ended chan struct{}
+	// Err is the result of Wait; read it after Ended is closed.
+	Err error
+}
+
+// Background starts cmd in the namespace and waits for its end in the background.
+func (n Netns) Background(cmd *exec.Cmd) (*Process, error) {
+	if err := n.Start(cmd); err != nil {
+		return nil, err
+	}
+	p := &Process{Cmd: cmd, Ended: make(chan struct{})}
+	go func() {
+		p.Err = cmd.Wait()
+		close(p.Ended)
+	}()
+	return p, nil
+}
+
+// Kill stops the process with SIGKILL.
+func (p *Process) Kill() {
+	_ = p.Cmd.Process.Kill()
+	<-p.Ended
+}
+
+// Terminate stops the process with SIGTERM and returns the result of Wait.
+func (p *Process) Terminate() error {
+	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	<-p.Ended
+	return p.Err
+}
+
 // Output runs a command in the namespace and returns its standard output. The error names the command and holds
 // what it wrote to standard error.
 func (n Netns) Output(ctx context.Context, name string, args ...string) ([]byte, error) {

@@ -162,11 +162,6 @@ func (l *Lab) NodeNamed(name string) (*Node, bool) {
 // Dir is the lab's own directory, where networks may keep what all nodes share.
 func (l *Lab) Dir() string { return labDir(l.Name) }
 
-// cgroupBeside is the path of a cgroup beside those of the nodes.
-func (l *Lab) cgroupBeside(name string) string {
-	return filepath.Join(filepath.Dir(l.nodes[0].Cgroup), name)
-}
-
 // planNodes derives the nodes of a lab from its options and the mount of cgroup2.
 func planNodes(o Options, cgroupRoot string) []*Node {
 	nodes := make([]*Node, 0, o.Nodes)

@@ -56,15 +56,11 @@ func (l *Lab) make(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.makeWire(); err != nil {
-		return err
+	if err := l.makeWire(ctx); err != nil {
+		return fmt.Errorf("make wire: %w", err)
 	}
 	for _, n := range l.nodes {
-		err := n.address(Uplink, n.Addresses)
-		if err == nil {
-			err = l.addRoutes(n)
-		}
-		if err != nil {
+		if err := l.configure(ctx, n); err != nil {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
 	}

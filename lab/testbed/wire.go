@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/wait"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,7 +20,9 @@ const Uplink = "eth0"
 
 // Switch is where the ports of the switch are that joins other than two nodes on one wire; the client outside, if there
 // is one, is there, too.
-func (l *Lab) Switch() Netns { return Netns{Path: nodeNetns(l.Name, wireName)} }
+func (l *Lab) Switch() Netns {
+	return Netns{Path: nodeNetns(l.Name, wireName), Cgroup: filepath.Dir(l.nodes[0].Cgroup)}
+}
 
 // SwitchPort is the name of the switch's device on the pair to a node, in the namespace of Switch.
 func (l *Lab) SwitchPort(n *Node) string { return n.Name }
@@ -28,7 +31,7 @@ func (l *Lab) SwitchPort(n *Node) string { return n.Name }
 // exists in labs with the option Outside.
 func (l *Lab) Client() Netns {
 	client := l.Switch()
-	client.Cgroup = l.cgroupBeside("outside")
+	client.Cgroup = filepath.Join(client.Cgroup, "outside")
 	return client
 }
 
@@ -38,12 +41,11 @@ func (l *Lab) ClientAddresses() []netip.Prefix { return l.wire(0, clientHost) }
 // makeWire joins the nodes: two by one veth pair, so that nothing lies between them, else (or with clients outside) in a
 // namespace of its own. With several subnets that is the router between them. It has routes to the subnets and none to
 // pods: it does not know the cluster.
-func (l *Lab) makeWire() error {
+func (l *Lab) makeWire(ctx context.Context) error {
 	if len(l.nodes) == 2 && l.Subnets == 1 && !l.Outside {
-		return makePair(l.nodes[0].Netns, netlink.LinkAttrs{Name: Uplink, MTU: l.MTU}, l.nodes[1])
+		return l.nodes[0].ip(ctx, l.pair(Uplink, l.nodes[1]))
 	}
-	routes := l.Subnets > 1
-	wire := l.Switch()
+	wire, routes := l.Switch(), l.Subnets > 1
 	if err := l.makeNetns(wire, l.IPv6 && (l.Outside || routes)); err != nil {
 		return err
 	}
@@ -59,124 +61,74 @@ func (l *Lab) makeWire() error {
 			return err
 		}
 	}
+	var commands []string
 	for subnet := range l.Subnets {
-		device, err := l.makeSubnet(wire, subnet)
-		if err != nil {
-			return err
-		}
-		if routes {
-			err = wire.address(device, l.wire(subnet, routerHost))
-		} else if l.Outside {
-			err = wire.address(device, l.ClientAddresses())
-		}
-		if err != nil {
-			return err
-		}
+		commands = append(commands, l.subnet(subnet)...)
 	}
-	return nil
+	return wire.ip(ctx, commands...)
 }
 
-// makeSubnet joins the nodes of one subnet by a bridge and returns its name. The only node of a subnet that is routed has
-// a pair and no bridge: what is routed into a bridge leaves its device in packets of the wire's size, if it comes in a
+// subnet are the commands that join the nodes of one subnet by a bridge. The only node of a subnet that is routed has a
+// pair and no bridge: what is routed into a bridge leaves its device in packets of the wire's size, if it comes in a
 // tunnel.
-func (l *Lab) makeSubnet(wire Netns, subnet int) (device string, err error) {
+func (l *Lab) subnet(subnet int) (commands []string) {
 	var nodes []*Node
 	for _, n := range l.nodes {
 		if n.Subnet == subnet {
 			nodes = append(nodes, n)
 		}
 	}
+	device, port := fmt.Sprintf("subnet%d", subnet), ""
 	if l.Subnets > 1 && len(nodes) == 1 {
-		port := l.SwitchPort(nodes[0])
-		return port, makePair(wire, netlink.LinkAttrs{Name: port, MTU: l.MTU}, nodes[0])
+		device = l.SwitchPort(nodes[0])
+	} else {
+		port = " master " + device
+		commands = append(commands, fmt.Sprintf("link add %s mtu %d type bridge", device, l.MTU), "link set "+device+" up")
 	}
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("subnet%d", subnet), MTU: l.MTU, TxQLen: -1}}
-	err = wire.Netlink(func(h *netlink.Handle) error {
-		err := h.LinkAdd(bridge)
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			return errors.New("this kernel has no bridges, which a lab of other than two nodes on one wire needs (CONFIG_BRIDGE)")
-		}
-		if err != nil {
-			return fmt.Errorf("make switch: %w", err)
-		}
-		return h.LinkSetUp(bridge)
-	})
 	for _, n := range nodes {
-		if err != nil {
-			break
-		}
-		err = makePair(wire, netlink.LinkAttrs{Name: l.SwitchPort(n), MTU: l.MTU, MasterIndex: bridge.Index}, n)
+		commands = append(commands, l.pair(l.SwitchPort(n)+port, n), "link set "+l.SwitchPort(n)+" up")
 	}
-	return bridge.Name, err
-}
-
-// makePair makes a veth pair with one end in a namespace, up, and the other as the uplink of a node. It exists nowhere
-// else before.
-func makePair(in Netns, end netlink.LinkAttrs, n *Node) error {
-	peer, err := netns.GetFromPath(n.Path)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", n.Path, err)
-	}
-	defer peer.Close()
-	return in.Netlink(func(h *netlink.Handle) error {
-		end.TxQLen = -1 // the kernel's default
-		veth := &netlink.Veth{LinkAttrs: end, PeerName: Uplink, PeerNamespace: netlink.NsFd(peer)}
-		err := h.LinkAdd(veth)
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			return errors.New("this kernel has no veth devices (CONFIG_VETH)")
-		}
-		if err == nil {
-			err = h.LinkSetUp(veth)
-		}
-		if err != nil {
-			return fmt.Errorf("wire node %s: %w", n.Name, err)
-		}
-		return nil
-	})
-}
-
-// address adds addresses to a device and sets it up.
-func (n Netns) address(device string, addresses []netip.Prefix) error {
-	return n.Netlink(func(h *netlink.Handle) error {
-		link, err := h.LinkByName(device)
-		if err != nil {
-			return fmt.Errorf("find %s: %w", device, err)
-		}
-		for _, a := range addresses {
-			addr := &netlink.Addr{IPNet: IPNet(a)}
-			if a.Addr().Is6() {
-				addr.Flags = unix.IFA_F_NODAD
-			}
-			if err := h.AddrAdd(link, addr); err != nil {
-				return fmt.Errorf("add address %s to %s: %w", a, device, err)
-			}
-		}
-		if err := h.LinkSetUp(link); err != nil {
-			return fmt.Errorf("set %s up: %w", device, err)
-		}
-		return nil
-	})
-}
-
-// addRoutes gives a node its routes beyond the subnet: by the router to everything, and by the client outside to further
-// clients.
-func (l *Lab) addRoutes(n *Node) error {
-	var to, via []netip.Prefix
+	var addresses []netip.Prefix
 	if l.Subnets > 1 {
-		to = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
-		via = l.wire(n.Subnet, routerHost)
+		addresses = l.wire(subnet, routerHost)
 	} else if l.Outside {
-		to = []netip.Prefix{ClientNetworkIPv4, ClientNetworkIPv6}
-		via = l.ClientAddresses()
+		addresses = l.ClientAddresses()
 	}
-	return n.Netlink(func(h *netlink.Handle) error {
-		for i, gateway := range via {
-			if err := h.RouteAdd(&netlink.Route{Dst: IPNet(to[i]), Gw: gateway.Addr().AsSlice()}); err != nil {
-				return fmt.Errorf("route to %s via %s: %w", to[i], gateway.Addr(), err)
-			}
-		}
-		return nil
-	})
+	return append(commands, addressCommands(device, addresses)...)
+}
+
+// pair is the command that makes a veth pair whose other end is the uplink of a node. It exists nowhere else before.
+func (l *Lab) pair(end string, n *Node) string {
+	return fmt.Sprintf("link add %s mtu %d type veth peer name %s mtu %[2]d netns %[4]s", end, l.MTU, Uplink, filepath.Base(n.Path))
+}
+
+func addressCommands(device string, addresses []netip.Prefix) (commands []string) {
+	for _, a := range addresses {
+		commands = append(commands, fmt.Sprintf("address add %s dev %s", a, device))
+	}
+	return commands
+}
+
+// configure gives a node its addresses, and its routes beyond the subnet: by the router to everything, and by the client
+// outside to further clients.
+func (l *Lab) configure(ctx context.Context, n *Node) error {
+	commands := append(addressCommands(Uplink, n.Addresses), "link set "+Uplink+" up")
+	var to []string
+	var via []netip.Prefix
+	if l.Subnets > 1 {
+		to, via = []string{"0.0.0.0/0", "::/0"}, l.wire(n.Subnet, routerHost)
+	} else if l.Outside {
+		to, via = []string{ClientNetworkIPv4.String(), ClientNetworkIPv6.String()}, l.ClientAddresses()
+	}
+	for i, gateway := range via {
+		commands = append(commands, fmt.Sprintf("route add %s via %s", to[i], gateway.Addr()))
+	}
+	return n.ip(ctx, commands...)
+}
+
+// ip runs commands of ip(8).
+func (n Netns) ip(ctx context.Context, commands ...string) error {
+	return n.Input(ctx, strings.Join(commands, "\n"), "ip", "-batch", "-")
 }
 
 // waitForNeighbours waits until every node has reached every later one over each family, so that neighbours are known

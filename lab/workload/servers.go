@@ -26,9 +26,8 @@ type Servers struct {
 }
 
 type server struct {
-	cmd    *exec.Cmd
+	*testbed.Process
 	output *bytes.Buffer
-	ended  chan struct{}
 }
 
 // NewServers starts nothing yet. netns should have a CPU: servers stay on it.
@@ -56,23 +55,22 @@ func (s *Servers) start(ctx context.Context, name string, listening func() bool,
 	if s.running[name] != nil {
 		return nil
 	}
-	srv := &server{cmd: exec.Command(program, args...), output: &bytes.Buffer{}, ended: make(chan struct{})}
-	srv.cmd.Stdout, srv.cmd.Stderr = srv.output, srv.output
-	srv.cmd.WaitDelay = time.Second
+	output := &bytes.Buffer{}
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.WaitDelay = time.Second
 	// Servers fork for each client; the group is what Close ends.
-	srv.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := s.netns.Start(srv.cmd); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	process, err := s.netns.Background(cmd)
+	if err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	go func() {
-		_ = srv.cmd.Wait() // the exit code of a server that is ended says nothing
-		close(srv.ended)
-	}()
+	srv := &server{process, output}
 	s.running[name] = srv
 	deadline := time.Now().Add(startTimeout)
 	for !listening() {
 		select {
-		case <-srv.ended:
+		case <-srv.Ended:
 			delete(s.running, name)
 			return fmt.Errorf("start %s: ended at once: %s", name, firstLines(srv.output.String()))
 		case <-ctx.Done():
@@ -91,7 +89,7 @@ func (s *Servers) pid(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if srv := s.running[name]; srv != nil {
-		return srv.cmd.Process.Pid
+		return srv.Cmd.Process.Pid
 	}
 	return 0
 }
@@ -131,12 +129,12 @@ func (s *Servers) Close() error {
 	defer s.mu.Unlock()
 	var errs []error
 	for name, srv := range s.running {
-		err := syscall.Kill(-srv.cmd.Process.Pid, syscall.SIGKILL)
+		err := syscall.Kill(-srv.Cmd.Process.Pid, syscall.SIGKILL)
 		if err != nil && !errors.Is(err, syscall.ESRCH) {
 			errs = append(errs, fmt.Errorf("end %s: %w", name, err))
 			continue
 		}
-		<-srv.ended
+		<-srv.Ended
 		delete(s.running, name)
 	}
 	return errors.Join(errs...)

@@ -48,7 +48,7 @@ type lab struct {
 type node struct {
 	*testbed.Node
 	object *corev1.Node
-	agent  *netlab.Agent
+	agent  *testbed.Process
 }
 
 // pod has a capture of the frames it receives, and a sender of each kind.

@@ -36,7 +36,7 @@ type node struct {
 	*testbed.Node
 	// object is the node's manifest; writeNode publishes it.
 	object *corev1.Node
-	agent  *netlab.Agent
+	agent  *testbed.Process
 }
 
 var labCount atomic.Int32
