@@ -11,19 +11,20 @@ import (
 
 	"github.com/beeline-cni/beeline/lab/procstat"
 	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"golang.org/x/sys/unix"
 )
 
-// Sysctls are worth recording of the network namespace of a measured pod: they decide over results. The names are paths
+// sysctls are worth recording of the network namespace of a measured pod: they decide over results. The names are paths
 // below /proc/sys.
-var Sysctls = []string{
+var sysctls = []string{
 	"net/core/rmem_max", "net/core/wmem_max", "net/core/netdev_budget", "net/core/dev_weight", "net/core/bpf_jit_enable",
 	"net/ipv4/tcp_congestion_control", "net/ipv4/tcp_rmem", "net/ipv4/tcp_wmem", "net/ipv4/tcp_timestamps", "net/ipv4/tcp_sack",
 	"net/ipv4/tcp_tw_reuse", "net/ipv4/ip_local_port_range", "net/ipv4/ip_local_reserved_ports", "net/ipv4/tcp_max_tw_buckets",
 }
 
-// Describe records the machine with as many CPUs as it has. It leaves out what it cannot read; settings of network
-// namespaces are the caller's business.
+// Describe records the machine with as many CPUs as it has. It leaves out what it cannot read, and settings of network
+// namespaces: see DescribeNetns.
 func Describe(ctx context.Context) result.Environment {
 	e := result.Environment{
 		Sysctls: map[string]string{}, Tools: toolVersions(ctx), Features: map[string]bool{}, LoadBefore: readLine("/proc/loadavg"),
@@ -43,6 +44,16 @@ func Describe(ctx context.Context) result.Environment {
 	}
 	e.Virtualization = virtualization(ctx)
 	return e
+}
+
+// DescribeNetns adds the settings of the network namespace of a measured pod.
+func DescribeNetns(e *result.Environment, netns testbed.Netns) {
+	for _, name := range sysctls {
+		if v, err := netns.ReadSysctl(name); err == nil {
+			e.Sysctls[strings.ReplaceAll(name, "/", ".")] = v
+		}
+	}
+	e.CongestionControl = e.Sysctls["net.ipv4.tcp_congestion_control"]
 }
 
 func readLine(path string) string {

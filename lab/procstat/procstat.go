@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/beeline-cni/beeline/lab/result"
 )
@@ -108,3 +109,30 @@ func (t Ticks) CPUTime() result.CPU {
 		User: s(t.User + t.Nice), System: s(t.System), Softirq: s(t.Softirq + t.IRQ), Steal: s(t.Steal), Idle: s(t.Idle + t.IOWait),
 	}
 }
+
+// Window reads /proc/stat at both ends of the measured traffic.
+type Window struct {
+	before, after map[int]Ticks
+	began, ended  time.Time
+	// Err is why the window has no CPU time.
+	Err error
+}
+
+// Mark reads the CPU time at the beginning or the end of the window.
+func (w *Window) Mark(end bool) {
+	stat, err := Read()
+	if err != nil {
+		w.Err = err
+	}
+	if end {
+		w.after, w.ended = stat, time.Now()
+	} else {
+		w.before, w.began = stat, time.Now()
+	}
+}
+
+// Seconds is how long the window was.
+func (w *Window) Seconds() float64 { return w.ended.Sub(w.began).Seconds() }
+
+// Passed is what passed on these CPUs; none means all.
+func (w *Window) Passed(cpus ...int) Ticks { return Delta(w.before, w.after, cpus...) }

@@ -3,7 +3,6 @@ package round
 import (
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/procstat"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
@@ -24,33 +23,4 @@ func Failed(s result.Sample, err error) result.Sample {
 // Fill puts the outcome of a workload into a sample.
 func Fill(s *result.Sample, out workload.Outcome) {
 	s.Values, s.Latency, s.Command, s.Seconds = out.Values, out.Latency, out.Command, out.Seconds
-}
-
-// CPUWindow reads /proc/stat at both ends of the measured traffic.
-type CPUWindow struct {
-	before, after map[int]procstat.Ticks
-	began, ended  time.Time
-	// Err is why the window has no CPU time.
-	Err error
-}
-
-// Mark reads the CPU time at the beginning or the end of the window.
-func (w *CPUWindow) Mark(end bool) {
-	stat, err := procstat.Read()
-	if err != nil {
-		w.Err = err
-	}
-	if end {
-		w.after, w.ended = stat, time.Now()
-	} else {
-		w.before, w.began = stat, time.Now()
-	}
-}
-
-// Seconds is how long the window was.
-func (w *CPUWindow) Seconds() float64 { return w.ended.Sub(w.began).Seconds() }
-
-// CPU is what passed on these CPUs.
-func (w *CPUWindow) CPU(cpus ...int) result.CPU {
-	return procstat.Delta(w.before, w.after, cpus...).CPUTime()
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -166,13 +165,7 @@ func Describe[M interface{ testbed() *Testbed }](ctx context.Context, members []
 	if len(members) == 0 {
 		return e
 	}
-	first := members[0].testbed()
-	e.CongestionControl = first.Lab.CongestionControl
-	for _, sysctl := range machine.Sysctls {
-		if v, err := first.Client.ReadSysctl(sysctl); err == nil {
-			e.Sysctls[strings.ReplaceAll(sysctl, "/", ".")] = v
-		}
-	}
+	machine.DescribeNetns(&e, members[0].testbed().Client.Netns)
 	for _, m := range members {
 		t := m.testbed()
 		if socket := network.AgentSocket(t.Network, t.Lab.Node(0)); socket != "" {

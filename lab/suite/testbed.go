@@ -17,6 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/convergence"
 	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/policies"
+	"github.com/beeline-cni/beeline/lab/procstat"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
 	"github.com/beeline-cni/beeline/lab/stats"
@@ -175,7 +176,7 @@ func (t *Testbed) Measure(ctx context.Context, cell round.Cell, length time.Dura
 	if client != cpu {
 		watched = append(watched, client)
 	}
-	var window round.CPUWindow
+	var window procstat.Window
 	out, err := cell.Workload.Run(ctx, workload.Request{
 		Client: t.Client.On(client), Server: server, Procs: cell.Procs, Length: length, Turn: t.Turn, Window: window.Mark,
 	})
@@ -186,7 +187,7 @@ func (t *Testbed) Measure(ctx context.Context, cell round.Cell, length time.Dura
 	if s.Seconds == 0 {
 		s.Seconds = window.Seconds()
 	}
-	s.CPU = window.CPU(watched...)
+	s.CPU = window.Passed(watched...).CPUTime()
 	return s
 }
 

@@ -22,12 +22,7 @@ const proxyMode = "http://127.0.0.1:10249/proxyMode"
 
 func facts(ctx context.Context, netns testbed.Netns, ask Ask) *Facts {
 	f := &Facts{Version: Version, Environment: machine.Describe(ctx)}
-	for _, name := range machine.Sysctls {
-		if v, err := netns.ReadSysctl(name); err == nil {
-			f.Environment.Sysctls[strings.ReplaceAll(name, "/", ".")] = v
-		}
-	}
-	f.Environment.CongestionControl = f.Environment.Sysctls["net.ipv4.tcp_congestion_control"]
+	machine.DescribeNetns(&f.Environment, netns)
 	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		f.Boot = strings.TrimSpace(string(id))
 	}

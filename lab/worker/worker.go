@@ -143,56 +143,41 @@ func (w *worker) run(ctx context.Context, r Run) (*Sample, error) {
 		return nil, err
 	}
 	defer far.Close()
-	near := window{cpu: r.CPU}
+	var near procstat.Window
 	out, err := l.Run(ctx, workload.Request{
 		Client: pinned(w.netns, r.CPU), Server: far, Procs: r.Procs, Length: r.Length, Turn: r.Turn,
 		Window: func(end bool) {
-			near.mark(end)
+			near.Mark(end)
 			far.mark()
 		},
 	})
-	s := &Sample{Outcome: out}
 	if err != nil {
 		return nil, err
 	}
-	s.Window = near.ended.Sub(near.began).Seconds()
+	s := &Sample{Outcome: out}
+	s.Window = near.Seconds()
 	server, serverWindow, err := far.passed()
-	if err = errors.Join(near.err, err); err != nil {
+	if err = errors.Join(near.Err, err); err != nil {
 		s.NoCPU = err.Error()
 		return s, nil
 	}
-	s.ClientCPU, s.ServerCPU, s.ServerWindow = near.after.Minus(near.before), server, serverWindow.Seconds()
+	s.ClientCPU, s.ServerCPU, s.ServerWindow = near.Passed(only(r.CPU)...), server, serverWindow.Seconds()
 	return s, nil
-}
-
-// window is the CPU time of this machine at both ends of the measured traffic.
-type window struct {
-	cpu           *int
-	before, after procstat.Ticks
-	began, ended  time.Time
-	err           error
-}
-
-func (w *window) mark(end bool) {
-	all, now, err := readCPU(w.cpu)
-	if err != nil {
-		w.err = err
-	}
-	if end {
-		w.after, w.ended = all, now
-	} else {
-		w.before, w.began = all, now
-	}
 }
 
 // readCPU reads one CPU, or adds up all CPUs of the machine, and says when.
 func readCPU(cpu *int) (procstat.Ticks, time.Time, error) {
 	cpus, err := procstat.Read()
 	now := time.Now()
-	if cpu != nil {
-		return cpus[*cpu], now, err
+	return procstat.Delta(nil, cpus, only(cpu)...), now, err
+}
+
+// only is the list of one CPU, empty where any is meant.
+func only(cpu *int) []int {
+	if cpu == nil {
+		return nil
 	}
-	return procstat.Delta(nil, cpus), now, err
+	return []int{*cpu}
 }
 
 // pinned is the namespace on one CPU, where one is given.
