@@ -42,43 +42,35 @@ func netfilterRules(podNetwork netip.Prefix, services int, podToPod bool) string
 	return b.String()
 }
 
+// service is one of the rule set: it has an address of the Service range and an endpoint on each of the first two nodes.
 type service struct {
-	Name, Chain string
-	ClusterIP   netip.Prefix
-	Endpoints   []serviceEndpoint
+	Name, ClusterIP string
+	Endpoints       [2]netip.AddrPort
 }
 
-type serviceEndpoint struct {
-	Chain  string
-	Target netip.AddrPort
-}
-
-// makeServices gives each Service an address of the Service range and an endpoint on the first two nodes.
-// No pod has these addresses: the rules are passed, not used, by what the bench measures.
-func makeServices(podNetwork netip.Prefix, count int) []service {
-	const endpointBase = 180
-	var all []service
+// makeServices gives the Services their addresses. No pod has those of the endpoints: the rules are passed, not used, by
+// what the bench measures.
+func makeServices(podNetwork netip.Prefix, count int) (all []service) {
+	clusterIP, endpoint := "10.96.0.%d/32", "10.77.%d.%d:8080"
+	if podNetwork.Addr().Is6() {
+		clusterIP, endpoint = "fd96::%x/128", "[fd77:1:%x::%x]:8080"
+	}
 	for i := 1; i <= count; i++ {
-		s := service{Name: fmt.Sprintf("default/service-%d:http", i)}
-		s.Chain = "KUBE-SVC-" + chainHash(s.Name)
-		for node := 1; node <= 2; node++ {
-			a := podNetwork.Addr().AsSlice()
-			if podNetwork.Addr().Is4() {
-				a[2], a[3] = byte(node), byte(endpointBase+i)
-			} else {
-				a[5], a[15] = byte(node), byte(endpointBase+i)
-			}
-			address, _ := netip.AddrFromSlice(a)
-			s.Endpoints = append(s.Endpoints, serviceEndpoint{"KUBE-SEP-" + chainHash(s.Name+address.String()), netip.AddrPortFrom(address, 8080)})
+		s := service{Name: fmt.Sprintf("default/service-%d:http", i), ClusterIP: fmt.Sprintf(clusterIP, i)}
+		for node := range s.Endpoints {
+			s.Endpoints[node] = netip.MustParseAddrPort(fmt.Sprintf(endpoint, node+1, 180+i))
 		}
-		clusterIP := netip.AddrFrom4([4]byte{10, 96, 0, byte(i)})
-		if podNetwork.Addr().Is6() {
-			clusterIP = netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x96, 15: byte(i)})
-		}
-		s.ClusterIP = netip.PrefixFrom(clusterIP, clusterIP.BitLen())
 		all = append(all, s)
 	}
 	return all
+}
+
+// Chain is the name of the Service's chain.
+func (s service) Chain() string { return "KUBE-SVC-" + chainHash(s.Name) }
+
+// EndpointChain is the name of the chain of an endpoint.
+func (s service) EndpointChain(endpoint netip.AddrPort) string {
+	return "KUBE-SEP-" + chainHash(s.Name+endpoint.Addr().String())
 }
 
 // chainHash makes 16 characters that iptables takes in the name of a chain (28 characters at most).

@@ -17,18 +17,22 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// AddPod makes a pod on a node by CNI ADD, as a runtime does: namespace first, then the plugins, DEL when they fail. A
-// network without pods returns the node itself.
-func AddPod(ctx context.Context, n Network, lab *testbed.Lab, node *testbed.Node, name string) (_ *testbed.Pod, err error) {
+// AddPod makes a pod on a node by CNI ADD, as a runtime does: namespace first, then the plugins, DEL when they fail. The
+// plugins hear that it is in the namespace default. A network without pods returns the node itself.
+func AddPod(ctx context.Context, n Network, lab *testbed.Lab, node *testbed.Node, name string) (*testbed.Pod, error) {
+	return makePod(ctx, n, lab, node, policies.Pod{Namespace: policies.Default, Name: name})
+}
+
+func makePod(ctx context.Context, n Network, lab *testbed.Lab, node *testbed.Node, p policies.Pod) (_ *testbed.Pod, err error) {
 	cni, err := n.Plugin(lab, node)
 	if err != nil {
 		return nil, err
 	}
 	if cni == nil {
-		return nodeAsPod(lab, node, name), nil
+		return nodeAsPod(lab, node, p.Name), nil
 	}
 	// Not a named result: what is undone below must not be what is returned.
-	pod, err := lab.NewPodNetns(ctx, node, name)
+	pod, err := lab.NewPodNetns(ctx, node, p.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -37,14 +41,14 @@ func AddPod(ctx context.Context, n Network, lab *testbed.Lab, node *testbed.Node
 			err = errors.Join(err, DelPod(context.WithoutCancel(ctx), n, lab, pod))
 		}
 	}()
-	if _, err = cni.Add(ctx, pod, runtimeConf(ctx, pod)); err == nil && len(pod.Addresses) == 0 {
+	if _, err = cni.Add(ctx, pod, runtimeConf(pod, p)); err == nil && len(pod.Addresses) == 0 {
 		err = errors.New("the result has no addresses")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("CNI ADD of pod %q on %s: %w", name, node.Name, err)
+		return nil, fmt.Errorf("CNI ADD of pod %q on %s: %w", p.Name, node.Name, err)
 	}
 	if pod.MTU, err = routeMTU(pod.Netns, podOfAnotherNode(lab, pod.Node)); err != nil {
-		return nil, fmt.Errorf("pod %q on %s: %w", name, node.Name, err)
+		return nil, fmt.Errorf("pod %q on %s: %w", p.Name, node.Name, err)
 	}
 	return pod, lab.SavePod(pod)
 }
@@ -59,7 +63,7 @@ func DelPod(ctx context.Context, n Network, lab *testbed.Lab, pod *testbed.Pod) 
 	if err != nil || cni == nil {
 		return err
 	}
-	if err = cni.Delete(ctx, runtimeConf(ctx, pod)); err != nil {
+	if err = cni.Delete(ctx, runtimeConf(pod, policies.Pod{Namespace: policies.Default, Name: pod.Name})); err != nil {
 		err = fmt.Errorf("CNI DEL of pod %q on %s: %w", pod.Name, node.Name, err)
 	}
 	return errors.Join(err, lab.DeletePod(ctx, pod))
@@ -74,18 +78,15 @@ func nodeAsPod(lab *testbed.Lab, node *testbed.Node, name string) *testbed.Pod {
 	return pod
 }
 
-type identityKey struct{}
-
 // AddKnownPod makes a pod as a cluster does: its object exists before its network, and has the addresses afterwards.
-// Agents isolate a pod that they do not know. The plugin hears of namespace and name of the object; in AddPod they are
-// default and the name of the lab's pod. put adds the object to the API server, or to what stands for it. AddKnownPod
-// fills in the node and the addresses of p, also in the Pod that it returns.
+// Agents isolate a pod that they do not know. put adds the object to the API server, or to what stands for it.
+// AddKnownPod fills in the node and the addresses of p, also in the Pod that it returns.
 func AddKnownPod(ctx context.Context, c Network, lab *testbed.Lab, node *testbed.Node, p policies.Pod, put func(...runtime.Object) error) (*testbed.Pod, policies.Pod, error) {
 	p.Node = node.Name
 	if err := put(p.Object()); err != nil {
 		return nil, p, fmt.Errorf("put pod %s: %w", p.Key(), err)
 	}
-	pod, err := AddPod(context.WithValue(ctx, identityKey{}, p), c, lab, node, p.Name)
+	pod, err := makePod(ctx, c, lab, node, p)
 	if err != nil {
 		return nil, p, fmt.Errorf("add pod %s of %s: %w", p.Name, c.Name(), err)
 	}
@@ -96,12 +97,8 @@ func AddKnownPod(ctx context.Context, c Network, lab *testbed.Lab, node *testbed
 	return pod, p, nil
 }
 
-func runtimeConf(ctx context.Context, pod *testbed.Pod) *libcni.RuntimeConf {
-	known, ok := ctx.Value(identityKey{}).(policies.Pod)
-	if !ok {
-		known = policies.Pod{Namespace: policies.Default, Name: pod.Name}
-	}
-	return plugin.RuntimeConf(pod, known.Namespace, known.Name, [2]string{"K8S_POD_UID", known.UID()})
+func runtimeConf(pod *testbed.Pod, p policies.Pod) *libcni.RuntimeConf {
+	return plugin.RuntimeConf(pod, p.Namespace, p.Name, [2]string{"K8S_POD_UID", p.UID()})
 }
 
 // podOfAnotherNode is an address that a pod there could have.

@@ -20,58 +20,54 @@ import (
 // group is a set of processes with a common start: they are started blocked, on their CPU and in their
 // namespace, and released at once. Each is a shell that waits for its standard input to end and then
 // becomes the tool, so what differs between them after the release is one exec.
-type group struct {
-	commands [][]string
-	cmds     []*exec.Cmd
-	gates    []io.WriteCloser
-	output   []*bytes.Buffer
+type group []*member
+
+type member struct {
+	*exec.Cmd
+	name   string
+	gate   io.WriteCloser
+	output bytes.Buffer
 }
 
 // waitAndBecome reads until end of file (the gate's closing) and becomes the command in its arguments.
 const waitAndBecome = `read -r _; exec "$@" </dev/null`
 
 // newGroup starts the commands blocked. The caller must call wait.
-func newGroup(netns testbed.Netns, commands [][]string) (g *group, err error) {
-	g = &group{commands: commands}
-	defer func() {
+func newGroup(netns testbed.Netns, commands [][]string) (g group, err error) {
+	for _, command := range commands {
+		m := &member{name: command[0], Cmd: exec.Command("/bin/sh", append([]string{"-c", waitAndBecome, "sh"}, command...)...)}
+		m.WaitDelay = time.Second
+		m.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		m.Stdout, m.Stderr = &m.output, &m.output
+		if m.gate, err = m.StdinPipe(); err == nil {
+			err = netns.Start(m.Cmd)
+		}
 		if err != nil {
+			if m.gate != nil {
+				m.gate.Close()
+			}
 			g.kill()
 			_, _ = g.wait(context.Background())
+			return nil, fmt.Errorf("run %s: %w", m.name, err)
 		}
-	}()
-	for _, command := range commands {
-		cmd := exec.Command("/bin/sh", append([]string{"-c", waitAndBecome, "sh"}, command...)...)
-		cmd.WaitDelay = time.Second
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		buffer := &bytes.Buffer{}
-		cmd.Stdout, cmd.Stderr = buffer, buffer
-		gate, err := cmd.StdinPipe()
-		if err != nil {
-			return g, fmt.Errorf("run %s: %w", command[0], err)
-		}
-		if err := netns.Start(cmd); err != nil {
-			gate.Close()
-			return g, fmt.Errorf("run %s: %w", command[0], err)
-		}
-		g.cmds, g.gates, g.output = append(g.cmds, cmd), append(g.gates, gate), append(g.output, buffer)
+		g = append(g, m)
 	}
 	return g, nil
 }
 
 // release lets all processes go.
-func (g *group) release() {
-	for _, gate := range g.gates {
-		gate.Close()
+func (g group) release() {
+	for _, m := range g {
+		_ = m.gate.Close() // it may be closed
 	}
-	g.gates = nil
 }
 
 // untilHandled waits until every process has a handler for a signal or has ended. A signal sent before would
 // end the process, as a signal without a handler does.
-func (g *group) untilHandled(ctx context.Context, s syscall.Signal) {
-	for _, cmd := range g.cmds {
+func (g group) untilHandled(ctx context.Context, s syscall.Signal) {
+	for _, m := range g {
 		for {
-			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.Process.Pid))
 			if err != nil || handles(string(status), s) || wait.For(ctx, time.Millisecond) != nil {
 				break
 			}
@@ -94,35 +90,35 @@ func handles(status string, s syscall.Signal) bool {
 	return false
 }
 
-func (g *group) signal(s syscall.Signal) {
-	for _, cmd := range g.cmds {
-		_ = cmd.Process.Signal(s) // it may have ended
+func (g group) signal(s syscall.Signal) {
+	for _, m := range g {
+		_ = m.Process.Signal(s) // it may have ended
 	}
 }
 
-func (g *group) kill() {
-	for _, cmd := range g.cmds {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+func (g group) kill() {
+	for _, m := range g {
+		_ = syscall.Kill(-m.Process.Pid, syscall.SIGKILL)
 	}
 }
 
 // wait returns the output of each process when all have ended; when the context ends first they are killed.
-func (g *group) wait(ctx context.Context) ([]string, error) {
+func (g group) wait(ctx context.Context) ([]string, error) {
 	g.release()
 	stop := context.AfterFunc(ctx, g.kill)
 	defer stop()
 	var outputs []string
 	var errs []error
-	for i, cmd := range g.cmds {
-		err := cmd.Wait()
-		text := g.output[i].String()
+	for _, m := range g {
+		err := m.Wait()
+		text := m.output.String()
 		outputs = append(outputs, text)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("run %s: %w: %s", g.commands[i][0], err, lastLines(text)))
+			errs = append(errs, fmt.Errorf("run %s: %w: %s", m.name, err, lastLines(text)))
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("run %s: %w", g.commands[0][0], ctx.Err())
+		return nil, fmt.Errorf("run %s: %w", g[0].name, ctx.Err())
 	}
 	return outputs, errors.Join(errs...)
 }
