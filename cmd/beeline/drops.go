@@ -17,7 +17,7 @@ const watchInterval = time.Second
 func newDropsCommand(e cli.Env) *cobra.Command {
 	var watch bool
 	cmd := newReadCommand(e, "drops", "Count dropped packets by reason",
-		func(cmd *cobra.Command, c *agentapi.Client) ([]agentapi.Drop, error) { return c.Drops(cmd.Context()) }, printDrops)
+		(*agentapi.Client).Drops, printDrops)
 	once := cmd.RunE
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "keep printing a line for each counter that increases")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

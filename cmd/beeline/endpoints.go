@@ -11,13 +11,16 @@ import (
 )
 
 func newEndpointsCommand(e cli.Env) *cobra.Command {
-	return newReadCommand(e, "endpoints", "List the local pods with their addresses and devices",
-		func(cmd *cobra.Command, c *agentapi.Client) ([]agentapi.Endpoint, error) {
-			return c.Endpoints(cmd.Context())
-		}, printEndpoints)
+	return newListCommand(e, "endpoints", "List the local pods with their addresses and devices", (*agentapi.Client).Endpoints, printEndpoints,
+		func(p agentapi.Endpoint) string {
+			if p.Pod.Name == "" {
+				return "container/" + p.ContainerID
+			}
+			return "pod/" + p.Pod.Name
+		})
 }
 
-func printEndpoints(w io.Writer, all []agentapi.Endpoint) error {
+func printEndpoints(w io.Writer, all []agentapi.Endpoint, wide bool) error {
 	if len(all) == 0 {
 		fmt.Fprintln(w, "No pods on this node.")
 		return nil
@@ -30,7 +33,7 @@ func printEndpoints(w io.Writer, all []agentapi.Endpoint) error {
 		}
 		rows = append(rows, []string{name, short(p.ContainerID), p.IfName, join(p.Addresses), fmt.Sprint(p.MTU), p.HostDevice, path(p), p.State})
 	}
-	return cli.Table(w, rows)
+	return printTable(w, rows, wide, "CONTAINER", "INTERFACE", "MTU")
 }
 
 // path is what forwards a pod's packets: eBPF, or the kernel stack and the reason for it.

@@ -13,7 +13,7 @@ func TestEndpointsPath(t *testing.T) {
 	err := printEndpoints(&out, []agentapi.Endpoint{
 		{Pod: agentapi.PodRef{Namespace: "default", Name: "fast"}, State: agentapi.StateReady},
 		{Pod: agentapi.PodRef{Namespace: "default", Name: "mapped"}, ThroughStack: "port mapping", State: agentapi.StateReady},
-	})
+	}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,9 +26,10 @@ const flowsLast = 100
 
 func newFlowsCommand(e cli.Env) *cobra.Command {
 	var q flowQuery
-	cmd := newReadCommand(e, "flows", "Show connections and drops by the names of pods and Services",
-		func(cmd *cobra.Command, c *agentapi.Client) (*agentapi.FlowList, error) {
-			return c.Flows(cmd.Context(), q.request(cmd, time.Now()))
+	var cmd *cobra.Command
+	cmd = newReadCommand(e, "flows", "Show connections and drops by the names of pods and Services",
+		func(c *agentapi.Client, ctx context.Context) (*agentapi.FlowList, error) {
+			return c.Flows(ctx, q.request(cmd, time.Now()))
 		}, printFlows)
 	cmd.Long = `Show the connections and drops of this node: source and destination, the NetworkPolicies that
 allowed a connection, or the reason of a drop.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/util/jsonpath"
@@ -15,17 +16,17 @@ import (
 // jsonPath is the prefix of an output format with a template, as kubectl's.
 const jsonPath = "jsonpath="
 
-// formats lists the output formats for help and errors.
-const formats = "text, json, yaml, jsonpath=TEMPLATE"
+// dataFormats are the output formats that every command has.
+const dataFormats = "json, yaml, jsonpath=TEMPLATE"
 
-// checkFormat checks the value of --output.
-func checkFormat(format string) error {
-	if format == "text" || format == "json" || format == "yaml" {
-		return nil
-	}
+// checkFormat checks the value of --output, which is one of the comma-separated formats.
+func checkFormat(format, formats string) error {
 	if template, ok := strings.CutPrefix(format, jsonPath); ok {
 		_, err := parseJSONPath(template)
 		return err
+	}
+	if slices.Contains(strings.Split(formats, ", "), format) {
+		return nil
 	}
 	return fmt.Errorf("--output: %q is none of %s", format, formats)
 }
@@ -41,7 +42,19 @@ func parseJSONPath(template string) (*jsonpath.JSONPath, error) {
 	return path, nil
 }
 
-// printAs prints a value in a format other than text.
+// printTable prints rows in columns; the first row is the heading. Only with wide it prints the columns in more.
+func printTable(w io.Writer, rows [][]string, wide bool, more ...string) error {
+	for column, title := range slices.Backward(rows[0]) {
+		if !wide && slices.Contains(more, title) {
+			for i := range rows {
+				rows[i] = slices.Delete(rows[i], column, column+1)
+			}
+		}
+	}
+	return cli.Table(w, rows)
+}
+
+// printAs prints a value in one of dataFormats.
 func printAs(w io.Writer, format string, v any) error {
 	switch format {
 	case "json":

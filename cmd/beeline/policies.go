@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -14,23 +15,15 @@ import (
 
 func newPoliciesCommand(e cli.Env) *cobra.Command {
 	var which agentapi.PolicyFilter
-	cmd := newReadArgsCommand(e, "policies [NAME]", "List NetworkPolicies with their state on this node",
-		cli.Arguments(cobra.MaximumNArgs(1)),
-		func(cmd *cobra.Command, args []string, c *agentapi.Client) ([]agentapi.NetworkPolicy, error) {
-			if len(args) == 1 {
-				which.Name = args[0]
-				if namespace, name, ok := strings.Cut(args[0], "/"); ok {
-					which.Namespace, which.Name = namespace, name
-				}
-			}
-			return c.Policies(cmd.Context(), which)
+	cmd := newListCommand(e, "policies [NAME]", "List NetworkPolicies with their state on this node",
+		func(c *agentapi.Client, ctx context.Context) ([]agentapi.NetworkPolicy, error) {
+			return c.Policies(ctx, which)
 		},
-		printPolicies)
-	cmd.Flags().StringVarP(&which.Namespace, "namespace", "n", "", "show NetworkPolicies of this namespace only")
-	return cmd
+		printPolicies, func(p agentapi.NetworkPolicy) string { return "networkpolicy.networking.k8s.io/" + p.Name })
+	return byName(cmd, "NetworkPolicies", &which.Namespace, &which.Name)
 }
 
-func printPolicies(w io.Writer, all []agentapi.NetworkPolicy) error {
+func printPolicies(w io.Writer, all []agentapi.NetworkPolicy, wide bool) error {
 	if len(all) == 0 {
 		fmt.Fprintln(w, "No NetworkPolicies found.")
 		return nil
@@ -49,7 +42,7 @@ func printPolicies(w io.Writer, all []agentapi.NetworkPolicy) error {
 			p.Namespace + "/" + p.Name, dash(strings.Join(p.Directions, ", ")), ruleCount(p), podNames(p.Pods), state, since,
 		})
 	}
-	return cli.Table(w, rows)
+	return printTable(w, rows, wide, "SINCE")
 }
 
 // ruleCount counts the rules of each direction.
@@ -81,36 +74,24 @@ func podNames(pods []string) string {
 
 // policyRows counts what this node enforces, with the capacity of its tables.
 func policyRows(s *agentapi.Status) [][]string {
-	p := s.Policy
-	rows := [][]string{{"COUNT OF", "CURRENT", "CAPACITY"}}
+	p, counts := s.Policy, newCounts(s)
 	if !p.Enforced {
-		return rows
-	}
-	maps := map[string]agentapi.Map{}
-	for _, m := range s.Maps {
-		maps[m.Name] = m
-	}
-	add := func(name string, current any, table string) {
-		capacity := "-"
-		if m, ok := maps[table]; ok {
-			capacity = fmt.Sprint(m.MaxEntries)
-		}
-		rows = append(rows, []string{name, fmt.Sprint(current), capacity})
+		return counts.rows
 	}
 	policies := fmt.Sprint(p.Policies)
 	if !p.Synced {
 		policies = "not synced"
 	}
-	add("policies", policies, "")
-	add("policies that deny all, in error", p.Closed, "")
-	add("policies not enforced yet", p.Pending, "")
-	add("local pods that policies select", p.Pods, "policy_pods")
-	add("local pods denied all traffic, in error", p.ClosedPods, "")
-	add("rule sets", p.Sets, "")
-	add("identities", p.Identities, "identities")
-	add("CIDR identities", p.Blocks, "identity_cidrs")
-	add("policy entries", p.Entries, "policies")
-	add("port ranges", p.Ports, "policy_ports")
-	add("conntrack entries", maps["conntrack"].Entries, "conntrack")
-	return rows
+	counts.add("policies", policies, "")
+	counts.add("policies that deny all, in error", p.Closed, "")
+	counts.add("policies not enforced yet", p.Pending, "")
+	counts.add("local pods that policies select", p.Pods, "policy_pods")
+	counts.add("local pods denied all traffic, in error", p.ClosedPods, "")
+	counts.add("rule sets", p.Sets, "")
+	counts.add("identities", p.Identities, "identities")
+	counts.add("CIDR identities", p.Blocks, "identity_cidrs")
+	counts.add("policy entries", p.Entries, "policies")
+	counts.add("port ranges", p.Ports, "policy_ports")
+	counts.add("conntrack entries", counts.maps["conntrack"].Entries, "conntrack")
+	return counts.rows
 }

@@ -34,6 +34,16 @@ func (e *explainer) Policies(context.Context, agentapi.PolicyFilter) ([]agentapi
 	}}, nil
 }
 
+func (e *explainer) Services(context.Context, agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
+	web := agentapi.ServicePort{Namespace: "shop", Name: "web", Frontends: []agentapi.Frontend{{Kind: "ClusterIP"}}}
+	db := agentapi.ServicePort{Namespace: "shop", Name: "db", Frontends: []agentapi.Frontend{{Kind: "HostPort"}}}
+	return []agentapi.ServicePort{web, web, db}, nil
+}
+
+func (e *explainer) Endpoints(context.Context) ([]agentapi.Endpoint, error) {
+	return []agentapi.Endpoint{{Pod: agentapi.PodRef{Namespace: "shop", Name: "a"}}, {Attachment: agentapi.Attachment{ContainerID: "c0"}}}, nil
+}
+
 // socket serves an explainer until the test ends.
 func (e *explainer) socket(t *testing.T) string {
 	t.Helper()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,12 +28,13 @@ func newPolicyCommand(e cli.Env) *cobra.Command {
 func newPolicyExplainCommand(e cli.Env) *cobra.Command {
 	var allowed bool
 	protocol := agentapi.Protocols[0]
-	cmd := newReadArgsCommand(e, "explain FROM TO[:PORT]", "Explain whether NetworkPolicies allow a connection, and by which rule",
-		cli.Arguments(cobra.ExactArgs(2)),
-		func(cmd *cobra.Command, args []string, c *agentapi.Client) (*agentapi.PolicyAnswer, error) {
+	var cmd *cobra.Command
+	cmd = newReadCommand(e, "explain FROM TO[:PORT]", "Explain whether NetworkPolicies allow a connection, and by which rule",
+		func(c *agentapi.Client, ctx context.Context) (*agentapi.PolicyAnswer, error) {
+			args := cmd.Flags().Args()
 			q := agentapi.PolicyQuestion{From: unbracketed(args[0]), Protocol: strings.ToUpper(protocol)}
 			q.To, q.Port = splitPort(args[1])
-			answer, err := c.ExplainPolicy(cmd.Context(), q)
+			answer, err := c.ExplainPolicy(ctx, q)
 			if err == nil {
 				allowed = answer.Allowed
 			}
@@ -60,7 +62,7 @@ Exit codes: 0 allowed, 1 denied, 2 error.`
 		fmt.Fprintf(e.Stderr, "beeline: %v\n", err)
 		return exitError
 	}
-	check, ask := cmd.Args, cmd.RunE
+	check, ask := cli.Arguments(cobra.ExactArgs(2)), cmd.RunE
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fail(err) })
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {

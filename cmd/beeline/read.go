@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,42 +15,71 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// reading holds the flags of every command that reads the agent.
-type reading struct {
-	socket string
-	output string
-}
-
 // newReadCommand makes a command that requests something from the agent and prints it.
-func newReadCommand[T any](e cli.Env, use, short string, ask func(*cobra.Command, *agentapi.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
-	return newReadArgsCommand(e, use, short, cobra.NoArgs,
-		func(cmd *cobra.Command, _ []string, c *agentapi.Client) (T, error) { return ask(cmd, c) }, text)
+func newReadCommand[T any](e cli.Env, use, short string, ask func(*agentapi.Client, context.Context) (T, error),
+	text func(io.Writer, T) error) *cobra.Command {
+	return newCommand(e, use, short, "text, "+dataFormats, ask, func(w io.Writer, v T, _ string) error { return text(w, v) })
 }
 
-// newReadArgsCommand makes one with arguments.
-func newReadArgsCommand[T any](e cli.Env, use, short string, args cobra.PositionalArgs,
-	ask func(*cobra.Command, []string, *agentapi.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
-	var r reading
+// newListCommand makes one for a list of objects. name gives "kind/name" as kubectl prints it.
+func newListCommand[T any](e cli.Env, use, short string, ask func(*agentapi.Client, context.Context) ([]T, error),
+	text func(w io.Writer, all []T, wide bool) error, name func(T) string) *cobra.Command {
+	return newCommand(e, use, short, "text, wide, name, "+dataFormats, ask, func(w io.Writer, all []T, format string) error {
+		if format != "name" {
+			return text(w, all, format == "wide")
+		}
+		printed := map[string]bool{} // a Service has an entry for each port
+		for _, v := range all {
+			if of := name(v); !printed[of] {
+				printed[of] = true
+				fmt.Fprintln(w, of)
+			}
+		}
+		return nil
+	})
+}
+
+// newCommand makes a command whose formats are dataFormats and those that text prints.
+func newCommand[T any](e cli.Env, use, short, formats string, ask func(*agentapi.Client, context.Context) (T, error),
+	text func(w io.Writer, v T, format string) error) *cobra.Command {
+	var socket, output string
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: short,
-		Args:  args,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(r.output); err != nil {
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(output, formats); err != nil {
 				return err
 			}
-			answer, err := ask(cmd, args, agentapi.NewClient(r.socket))
+			answer, err := ask(agentapi.NewClient(socket), cmd.Context())
 			if err != nil {
 				return explain(err)
 			}
-			if r.output != "text" {
-				return printAs(e.Stdout, r.output, answer)
+			if output == "text" || output == "wide" || output == "name" {
+				return text(e.Stdout, answer, output)
 			}
-			return text(e.Stdout, answer)
+			return printAs(e.Stdout, output, answer)
 		},
 	}
-	cmd.Flags().StringVar(&r.socket, "socket", defaultSocket(), "the agent's unix socket")
-	cmd.Flags().StringVarP(&r.output, "output", "o", "text", formats)
+	cmd.Flags().StringVar(&socket, "socket", defaultSocket(), "the agent's unix socket")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", formats)
+	return cmd
+}
+
+// byName adds the argument NAME, or NAMESPACE/NAME, and --namespace to a command that lists objects of a kind.
+func byName(cmd *cobra.Command, kind string, namespace, name *string) *cobra.Command {
+	cmd.Args = cli.Arguments(cobra.MaximumNArgs(1))
+	cmd.Flags().StringVarP(namespace, "namespace", "n", "", "show "+kind+" of this namespace only")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			*name = args[0]
+			if within, rest, ok := strings.Cut(args[0], "/"); ok {
+				*namespace, *name = within, rest
+			}
+		}
+		return run(cmd, args)
+	}
 	return cmd
 }
 

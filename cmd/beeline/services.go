@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,23 +17,23 @@ import (
 
 func newServicesCommand(e cli.Env) *cobra.Command {
 	var which agentapi.ServiceFilter
-	cmd := newReadArgsCommand(e, "services [NAME]", "List Services with their frontends; with a name, their backends too",
-		cli.Arguments(cobra.MaximumNArgs(1)),
-		func(cmd *cobra.Command, args []string, c *agentapi.Client) ([]agentapi.ServicePort, error) {
-			if len(args) == 1 {
-				which.Name = args[0]
-				if namespace, name, ok := strings.Cut(args[0], "/"); ok {
-					which.Namespace, which.Name = namespace, name
-				}
-			}
-			return c.Services(cmd.Context(), which)
+	cmd := newListCommand(e, "services [NAME]", "List Services with their frontends; with a name, their backends too",
+		func(c *agentapi.Client, ctx context.Context) ([]agentapi.ServicePort, error) {
+			return c.Services(ctx, which)
 		},
-		func(w io.Writer, all []agentapi.ServicePort) error { return printServices(w, all, which) })
-	cmd.Flags().StringVarP(&which.Namespace, "namespace", "n", "", "show Services of this namespace only")
-	return cmd
+		func(w io.Writer, all []agentapi.ServicePort, wide bool) error {
+			return printServices(w, all, which, wide)
+		},
+		func(p agentapi.ServicePort) string {
+			if !slices.ContainsFunc(p.Frontends, func(f agentapi.Frontend) bool { return f.Kind != "HostPort" }) {
+				return "pod/" + p.Name
+			}
+			return "service/" + p.Name
+		})
+	return byName(cmd, "Services", &which.Namespace, &which.Name)
 }
 
-func printServices(w io.Writer, all []agentapi.ServicePort, which agentapi.ServiceFilter) error {
+func printServices(w io.Writer, all []agentapi.ServicePort, which agentapi.ServiceFilter, wide bool) error {
 	if len(all) == 0 {
 		of := ""
 		if which.Name != "" {
@@ -65,7 +67,7 @@ func printServices(w io.Writer, all []agentapi.ServicePort, which agentapi.Servi
 			rows = append(rows, row)
 		}
 	}
-	return cli.Table(w, rows)
+	return printTable(w, rows, wide, "OPTIONS")
 }
 
 // printService prints one port with its frontends and backends.
@@ -103,26 +105,11 @@ func receives(p agentapi.ServicePort, b agentapi.Backend) string {
 		{"internal", func(f agentapi.Frontend) agentapi.ServiceSide { return f.Internal }},
 		{"external", func(f agentapi.Frontend) agentapi.ServiceSide { return f.External }},
 	} {
-		for _, f := range p.Frontends {
-			if contains(s.of(f), b.Address) {
-				from = append(from, s.name)
-				break
-			}
+		if slices.ContainsFunc(p.Frontends, func(f agentapi.Frontend) bool { return slices.Contains(s.of(f).Backends, b.Address) }) {
+			from = append(from, s.name)
 		}
 	}
-	if len(from) == 0 {
-		return "-"
-	}
-	return strings.Join(from, ", ")
-}
-
-func contains(s agentapi.ServiceSide, at netip.AddrPort) bool {
-	for _, b := range s.Backends {
-		if b == at {
-			return true
-		}
-	}
-	return false
+	return dash(strings.Join(from, ", "))
 }
 
 func portLabel(p agentapi.ServicePort) string {

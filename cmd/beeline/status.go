@@ -14,8 +14,7 @@ import (
 )
 
 func newStatusCommand(e cli.Env) *cobra.Command {
-	return newReadCommand(e, "status", "Show the state of this node's network, with its problems",
-		func(cmd *cobra.Command, c *agentapi.Client) (*agentapi.Status, error) { return c.Status(cmd.Context()) }, printStatus)
+	return newReadCommand(e, "status", "Show the state of this node's network, with its problems", (*agentapi.Client).Status, printStatus)
 }
 
 func printStatus(w io.Writer, s *agentapi.Status) error {
@@ -85,33 +84,47 @@ func uplinkRows(all []agentapi.Uplink) [][]string {
 	return rows
 }
 
-// translationRows counts frontends, backends and NAT entries, with the capacity of their tables.
-func translationRows(s *agentapi.Status) [][]string {
-	rows := [][]string{{"COUNT OF", "CURRENT", "CAPACITY"}}
-	add := func(name string, current any, capacity string) {
-		rows = append(rows, []string{name, fmt.Sprint(current), capacity})
-	}
-	maps := map[string]agentapi.Map{}
+// counts are rows of counts with the capacity of their maps.
+type counts struct {
+	rows [][]string
+	maps map[string]agentapi.Map
+}
+
+func newCounts(s *agentapi.Status) *counts {
+	c := &counts{rows: [][]string{{"COUNT OF", "CURRENT", "CAPACITY"}}, maps: map[string]agentapi.Map{}}
 	for _, m := range s.Maps {
-		maps[m.Name] = m
+		c.maps[m.Name] = m
 	}
-	capacity := func(name string) string { return fmt.Sprint(maps[name].MaxEntries) }
-	t := s.Translation
+	return c
+}
+
+// add adds a row with the capacity of a map, if it has one of that name.
+func (c *counts) add(name string, current any, in string) {
+	capacity := "-"
+	if m, ok := c.maps[in]; ok {
+		capacity = fmt.Sprint(m.MaxEntries)
+	}
+	c.rows = append(c.rows, []string{name, fmt.Sprint(current), capacity})
+}
+
+// translationRows counts frontends, backends and NAT entries.
+func translationRows(s *agentapi.Status) [][]string {
+	t, counts := s.Translation, newCounts(s)
 	if t.Ports > 0 {
-		add("Service ports", t.Ports, "-")
-		add("frontends", t.Frontends, capacity("services"))
-		add("backends", maps["backends"].Entries, capacity("backends"))
+		counts.add("Service ports", t.Ports, "")
+		counts.add("frontends", t.Frontends, "services")
+		counts.add("backends", counts.maps["backends"].Entries, "backends")
 	}
 	for _, c := range t.Connections {
-		add(fmt.Sprintf("connections: %s, %s, %s", c.Kind, c.Protocol, c.State), c.Count, "-")
+		counts.add(fmt.Sprintf("connections: %s, %s, %s", c.Kind, c.Protocol, c.State), c.Count, "")
 	}
-	if connections, ok := maps["nat"]; ok && connections.MaxEntries > 1 {
-		add("NAT entries", connections.Entries, capacity("nat"))
-		add("pending NAT entries", maps["nat_pending"].Entries, capacity("nat_pending"))
-		add("expired NAT entries", t.Expired, "-")
-		add("sockets closed with their backends", t.Destroyed, "-")
+	if nat := counts.maps["nat"]; nat.MaxEntries > 1 {
+		counts.add("NAT entries", nat.Entries, "nat")
+		counts.add("pending NAT entries", counts.maps["nat_pending"].Entries, "nat_pending")
+		counts.add("expired NAT entries", t.Expired, "")
+		counts.add("sockets closed with their backends", t.Destroyed, "")
 	}
-	return rows
+	return counts.rows
 }
 
 func poolRows(s *agentapi.Status) [][]string {
