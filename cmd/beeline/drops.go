@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"time"
@@ -28,7 +29,7 @@ func newDropsCommand(e cli.Env) *cobra.Command {
 			return fmt.Errorf("--watch supports text output only")
 		}
 		socket := cmd.Flag("socket").Value.String()
-		return explain(watchDrops(cmd, agentapi.NewClient(socket), e.Stdout))
+		return explain(watchDrops(cmd.Context(), agentapi.NewClient(socket), e.Stdout))
 	}
 	return cmd
 }
@@ -48,21 +49,11 @@ func printDrops(w io.Writer, all []agentapi.Drop) error {
 }
 
 // watchDrops prints every increase until the command is interrupted.
-func watchDrops(cmd *cobra.Command, c *agentapi.Client, w io.Writer) error {
-	ctx := cmd.Context()
-	last, err := dropPackets(cmd, c)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(w, "Watching; end with Ctrl-C.")
+func watchDrops(ctx context.Context, c *agentapi.Client, w io.Writer) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
+	var last map[string]uint64
 	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
 		all, err := c.Drops(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -70,12 +61,22 @@ func watchDrops(cmd *cobra.Command, c *agentapi.Client, w io.Writer) error {
 		if err != nil {
 			return err
 		}
+		counts := map[string]uint64{}
 		for _, d := range all {
 			key := d.Program + " " + d.Reason
-			if d.Packets > last[key] {
+			counts[key] = d.Packets
+			if last != nil && d.Packets > last[key] {
 				fmt.Fprintln(w, dropLine(time.Now(), d, d.Packets-last[key]))
 			}
-			last[key] = d.Packets
+		}
+		if last == nil {
+			fmt.Fprintln(w, "Watching; end with Ctrl-C.")
+		}
+		last = counts
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
 		}
 	}
 }
@@ -83,13 +84,4 @@ func watchDrops(cmd *cobra.Command, c *agentapi.Client, w io.Writer) error {
 // dropLine prints an increase of a counter, with the time in UTC as in flows.
 func dropLine(now time.Time, d agentapi.Drop, more uint64) string {
 	return fmt.Sprintf("%s  +%d  %s in %s: %s", now.UTC().Format(time.TimeOnly), more, d.Reason, d.Program, d.Meaning)
-}
-
-func dropPackets(cmd *cobra.Command, c *agentapi.Client) (map[string]uint64, error) {
-	all, err := c.Drops(cmd.Context())
-	counts := map[string]uint64{}
-	for _, d := range all {
-		counts[d.Program+" "+d.Reason] = d.Packets
-	}
-	return counts, err
 }
