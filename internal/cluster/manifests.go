@@ -68,7 +68,7 @@ func (m *manifests) Problems() []string {
 
 // Run delivers snapshots until ctx ends.
 func (m *manifests) Run(ctx context.Context, deliver func(*Snapshot)) error {
-	w := newWatch(m.dir, m.log)
+	w := &watch{dir: m.dir, log: m.log}
 	defer w.close()
 	for {
 		w.follow()

@@ -2,8 +2,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -18,19 +19,6 @@ type watch struct {
 	log *slog.Logger
 	// notify is nil where the kernel does not provide notifications; then only the interval passes.
 	notify *fsnotify.Watcher
-	// followed has the state of each watched path when it was added.
-	followed map[string]os.FileInfo
-}
-
-func newWatch(dir string, log *slog.Logger) *watch {
-	w := &watch{dir: dir, log: log, followed: map[string]os.FileInfo{}}
-	notify, err := fsnotify.NewWatcher()
-	if err != nil {
-		log.Warn("manifests are re-read periodically only: the kernel does not provide notifications", "error", err)
-		return w
-	}
-	w.notify = notify
-	return w
 }
 
 func (w *watch) close() {
@@ -39,37 +27,23 @@ func (w *watch) close() {
 	}
 }
 
-// follow watches the directory and its parent, or the nearest existing parent. Call it before each reading, so that
-// no change is missed.
+// follow watches the directory and its parent, or the nearest existing parent, as they are now. Call it before each
+// reading, so that no change is missed.
 func (w *watch) follow() {
-	if w.notify == nil {
+	w.close()
+	var err error
+	if w.notify, err = fsnotify.NewWatcher(); err != nil {
+		w.log.Warn("manifests are re-read periodically only: the kernel does not provide notifications", "error", err)
 		return
 	}
-	want := map[string]os.FileInfo{}
 	for path := w.dir; ; path = filepath.Dir(path) {
-		info, err := os.Stat(path)
-		if err == nil {
-			want[path] = info
+		err := w.notify.Add(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			w.log.Warn("directory is re-read periodically only", "directory", path, "error", err)
 		}
 		if err == nil && path != w.dir || path == filepath.Dir(path) {
-			break
+			return
 		}
-	}
-	for path, was := range w.followed {
-		if now, wanted := want[path]; !wanted || !os.SameFile(was, now) {
-			_ = w.notify.Remove(path) // removed implicitly with the directory
-			delete(w.followed, path)
-		}
-	}
-	for path, info := range want {
-		if _, already := w.followed[path]; already {
-			continue
-		}
-		if err := w.notify.Add(path); err != nil {
-			w.log.Warn("directory is re-read periodically only", "directory", path, "error", err)
-			continue
-		}
-		w.followed[path] = info
 	}
 }
 

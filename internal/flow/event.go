@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -30,7 +31,10 @@ const (
 // Kinds are all kinds, in the order of their numbers.
 var Kinds = []Kind{KindNew, KindReplied, KindClosed, KindDropped, KindRevoked}
 
-var kindNames = [...]string{KindNew: "new", KindReplied: "replied", KindClosed: "closed", KindDropped: "dropped", KindRevoked: "revoked"}
+var kindNames = [...]string{
+	KindNew: agentapi.FlowEventNew, KindReplied: agentapi.FlowEventReplied, KindClosed: agentapi.FlowEventClosed,
+	KindDropped: agentapi.FlowEventDropped, KindRevoked: agentapi.FlowEventRevoked,
+}
 
 // String gives the name for people and metrics.
 func (k Kind) String() string {
@@ -40,21 +44,12 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Verdict is the verdict on the packets of an event.
-type Verdict string
-
-// The verdicts.
-const (
-	VerdictAllowed Verdict = "allowed"
-	VerdictDropped Verdict = "dropped"
-)
-
-// Verdict gives the verdict on the packets of an event of this kind.
-func (k Kind) Verdict() Verdict {
+// Verdict gives the verdict on the packets of an event of this kind: one of agentapi.FlowVerdicts.
+func (k Kind) Verdict() string {
 	if k == KindDropped || k == KindRevoked {
-		return VerdictDropped
+		return agentapi.FlowDropped
 	}
-	return VerdictAllowed
+	return agentapi.FlowAllowed
 }
 
 // Event is an event of the datapath, with addresses and numbers.

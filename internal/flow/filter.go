@@ -15,7 +15,7 @@ import (
 // Filter chooses among records. The zero Filter chooses all.
 type Filter struct {
 	pod, from, to *endFilter
-	verdict       Verdict
+	verdict       string
 	protocol      uint8
 	port          uint16
 	reason        string
@@ -24,7 +24,7 @@ type Filter struct {
 
 // NewFilter reads a filter. reasons are all drop reasons. The error names the invalid part.
 func NewFilter(f agentapi.FlowFilter, reasons []string) (Filter, error) {
-	out := Filter{verdict: Verdict(f.Verdict), port: f.Port, reason: f.Reason, since: f.Since}
+	out := Filter{verdict: f.Verdict, port: f.Port, reason: f.Reason, since: f.Since}
 	if f.Verdict != "" && !slices.Contains(agentapi.FlowVerdicts, f.Verdict) {
 		return Filter{}, fmt.Errorf("verdict %q is none of %s", f.Verdict, strings.Join(agentapi.FlowVerdicts, ", "))
 	}

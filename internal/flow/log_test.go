@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // numbered are records that differ in their port, from first on.
@@ -38,7 +40,7 @@ func want(t *testing.T, what string, got []Record, numbersWanted ...int) {
 	}
 }
 
-var onlyOpened = Filter{verdict: VerdictAllowed}
+var onlyOpened = Filter{verdict: agentapi.FlowAllowed}
 
 func TestLog(t *testing.T) {
 	l := NewLog(5)

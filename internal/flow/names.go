@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -8,23 +9,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// OwnerKind is what an address belongs to.
-type OwnerKind string
-
-// The kinds.
-const (
-	OwnerPod     OwnerKind = "pod"
-	OwnerNode    OwnerKind = "node"
-	OwnerService OwnerKind = "service"
-)
-
 // Owner is the owner of an address. It is immutable.
 type Owner struct {
-	Kind OwnerKind
+	Kind string // agentapi.FlowEndPod, FlowEndNode or FlowEndService
 	cluster.Key
 	// Node is the node of a pod.
 	Node string
@@ -75,9 +67,8 @@ type Names struct {
 	// own is this node with its local addresses.
 	own          *Owner
 	ownAddresses []netip.Addr
-	// frontends are Services by address and port, serviceAddresses by address alone.
-	frontends        map[port]*Owner
-	serviceAddresses map[netip.Addr]*Owner
+	// frontends are Services by address and port, and by address alone.
+	frontends map[port]*Owner
 	// endpoints are the Services of each endpoint. The lists are immutable and shared by the endpoints of one
 	// EndpointSlice.
 	endpoints map[port]*[]cluster.Key
@@ -97,17 +88,16 @@ type departed struct {
 // NewNames makes names for the agent of this node.
 func NewNames(node string) *Names {
 	return &Names{
-		node:             node,
-		current:          &cluster.Snapshot{},
-		pods:             map[[16]byte]*cluster.Pod{},
-		named:            map[*cluster.Pod]*Owner{},
-		kept:             map[netip.Addr]*Owner{},
-		nodes:            map[netip.Addr]*Owner{},
-		frontends:        map[port]*Owner{},
-		serviceAddresses: map[netip.Addr]*Owner{},
-		endpoints:        map[port]*[]cluster.Key{},
-		policies:         map[policy.Policy]string{},
-		own:              &Owner{OwnerNode, cluster.Key{Name: node}, node},
+		node:      node,
+		current:   &cluster.Snapshot{},
+		pods:      map[[16]byte]*cluster.Pod{},
+		named:     map[*cluster.Pod]*Owner{},
+		kept:      map[netip.Addr]*Owner{},
+		nodes:     map[netip.Addr]*Owner{},
+		frontends: map[port]*Owner{},
+		endpoints: map[port]*[]cluster.Key{},
+		policies:  map[policy.Policy]string{},
+		own:       &Owner{agentapi.FlowEndNode, cluster.Key{Name: node}, node},
 	}
 }
 
@@ -118,7 +108,7 @@ func (n *Names) Deliver(s *cluster.Snapshot) { n.snapshot.Store(s) }
 func (n *Names) SetLocals(all []Local) {
 	locals, devices := make(map[netip.Addr]*Owner, len(all)), make(map[int]*Owner, len(all))
 	for _, l := range all {
-		owner := &Owner{OwnerPod, l.Pod, n.node}
+		owner := &Owner{agentapi.FlowEndPod, l.Pod, n.node}
 		devices[l.Device] = owner
 		for _, a := range l.Addresses {
 			locals[a] = owner
@@ -187,10 +177,7 @@ func (n *Names) end(at netip.AddrPort, protocol uint8) End {
 	if owner := n.pod(a); owner != nil {
 		return End{owner, n.servicesOf(where)}
 	}
-	if owner := n.frontends[where]; owner != nil {
-		return End{Owner: owner}
-	}
-	if owner := n.serviceAddresses[a]; owner != nil {
+	if owner := cmp.Or(n.frontends[where], n.frontends[portAt(a, 0, 0)]); owner != nil {
 		return End{Owner: owner}
 	}
 	owner := n.nodes[a]
@@ -224,7 +211,7 @@ func (n *Names) ownerOf(p *cluster.Pod) *Owner {
 		if len(n.named) >= keptNamed {
 			clear(n.named)
 		}
-		owner = &Owner{OwnerPod, p.Key(), p.Node}
+		owner = &Owner{agentapi.FlowEndPod, p.Key(), p.Node}
 		n.named[p] = owner
 	}
 	return owner
@@ -248,7 +235,7 @@ func (n *Names) update(now time.Time) {
 	if !cluster.Same(old.Nodes, s.Nodes) {
 		clear(n.nodes)
 		for _, node := range s.Nodes {
-			owner := &Owner{OwnerNode, cluster.Key{Name: node.Name}, node.Name}
+			owner := &Owner{agentapi.FlowEndNode, cluster.Key{Name: node.Name}, node.Name}
 			for _, a := range slices.Concat(node.Addresses, node.ExternalIPs) {
 				n.nodes[a] = owner
 			}
@@ -316,8 +303,11 @@ func (n *Names) forget(now time.Time) {
 	n.gone = n.gone[i:]
 }
 
-// frontendsOf gives the addresses and ports of a Service.
+// frontendsOf gives the addresses and ports of a Service, and its cluster IPs without a port.
 func frontendsOf(s *cluster.Service, each func(port)) {
+	for _, a := range s.ClusterIPs {
+		each(portAt(a, 0, 0))
+	}
 	for _, p := range s.Ports {
 		for _, a := range slices.Concat(s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs) {
 			each(portAt(a, p.Number, p.Protocol))
@@ -329,11 +319,8 @@ func frontendsOf(s *cluster.Service, each func(port)) {
 }
 
 func (n *Names) addService(s *cluster.Service) {
-	owner := &Owner{Kind: OwnerService, Key: s.Key()}
+	owner := &Owner{Kind: agentapi.FlowEndService, Key: s.Key()}
 	frontendsOf(s, func(p port) { n.frontends[p] = owner })
-	for _, a := range s.ClusterIPs {
-		n.serviceAddresses[a] = owner
-	}
 }
 
 func (n *Names) removeService(s *cluster.Service) {
@@ -342,20 +329,6 @@ func (n *Names) removeService(s *cluster.Service) {
 			delete(n.frontends, p)
 		}
 	})
-	for _, a := range s.ClusterIPs {
-		if owner := n.serviceAddresses[a]; owner != nil && owner.Key == s.Key() {
-			delete(n.serviceAddresses, a)
-		}
-	}
-}
-
-// endpointsOf gives the addresses and ports of a slice.
-func endpointsOf(s *cluster.EndpointSlice, each func(port)) {
-	for _, p := range s.Ports {
-		for _, e := range s.Endpoints {
-			each(portAt(e.Address, p.Number, p.Protocol))
-		}
-	}
 }
 
 func (n *Names) addEndpoints(s *cluster.EndpointSlice) {
@@ -380,19 +353,22 @@ func (n *Names) removeEndpoints(s *cluster.EndpointSlice) {
 // changeEndpoints changes the Services of a slice's endpoints. Endpoints that shared one list share one afterwards.
 func (n *Names) changeEndpoints(s *cluster.EndpointSlice, change func([]cluster.Key) []cluster.Key) {
 	changed := map[*[]cluster.Key]*[]cluster.Key{}
-	endpointsOf(s, func(p port) {
-		before := n.endpoints[p]
-		now, known := changed[before]
-		if !known {
-			all := change(n.servicesOf(p))
-			now = &all
-			changed[before] = now
-			changed[now] = now // an endpoint may be listed twice
+	for _, p := range s.Ports {
+		for _, e := range s.Endpoints {
+			where := portAt(e.Address, p.Number, p.Protocol)
+			before := n.endpoints[where]
+			now, known := changed[before]
+			if !known {
+				all := change(n.servicesOf(where))
+				now = &all
+				changed[before] = now
+				changed[now] = now // an endpoint may be listed twice
+			}
+			if len(*now) == 0 {
+				delete(n.endpoints, where)
+			} else {
+				n.endpoints[where] = now
+			}
 		}
-		if len(*now) == 0 {
-			delete(n.endpoints, p)
-		} else {
-			n.endpoints[p] = now
-		}
-	})
+	}
 }

@@ -202,7 +202,7 @@ func TestRecordFlow(t *testing.T) {
 			t.Errorf("protocol %d is %q", number, got)
 		}
 	}
-	for kind, verdict := range map[Kind]Verdict{KindNew: VerdictAllowed, KindReplied: VerdictAllowed, KindClosed: VerdictAllowed, KindDropped: VerdictDropped, KindRevoked: VerdictDropped} {
+	for kind, verdict := range map[Kind]string{KindNew: agentapi.FlowAllowed, KindReplied: agentapi.FlowAllowed, KindClosed: agentapi.FlowAllowed, KindDropped: agentapi.FlowDropped, KindRevoked: agentapi.FlowDropped} {
 		if kind.Verdict() != verdict {
 			t.Errorf("%s is %s", kind, kind.Verdict())
 		}
@@ -218,10 +218,6 @@ func TestWordsOfTheAPI(t *testing.T) {
 	want := []string{agentapi.FlowEventNew, agentapi.FlowEventReplied, agentapi.FlowEventClosed, agentapi.FlowEventDropped, agentapi.FlowEventRevoked}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
-	}
-	if string(VerdictAllowed) != agentapi.FlowAllowed || string(VerdictDropped) != agentapi.FlowDropped ||
-		string(OwnerPod) != agentapi.FlowEndPod || string(OwnerNode) != agentapi.FlowEndNode || string(OwnerService) != agentapi.FlowEndService {
-		t.Error("verdicts or kinds of ends are not those of the API")
 	}
 }
 

@@ -29,7 +29,7 @@ type End struct {
 // Flow gives the record in the form of the API.
 func (r *Record) Flow() agentapi.Flow {
 	f := agentapi.Flow{
-		Time: r.Time, Event: r.Kind.String(), Verdict: string(r.Kind.Verdict()), Protocol: protocolText(r.Protocol),
+		Time: r.Time, Event: r.Kind.String(), Verdict: r.Kind.Verdict(), Protocol: protocolText(r.Protocol),
 		Source:       r.From.flow(r.Source, r.SourceIdentity),
 		Destination:  r.To.flow(r.Destination, r.DestinationIdentity),
 		EgressPolicy: r.EgressPolicy, IngressPolicy: r.IngressPolicy,
@@ -46,7 +46,7 @@ func (r *Record) Flow() agentapi.Flow {
 func (e End) flow(at netip.AddrPort, identity policy.Identity) agentapi.FlowEnd {
 	out := agentapi.FlowEnd{Address: at.Addr(), Port: at.Port(), Identity: uint32(identity)}
 	if e.Owner != nil {
-		out.Kind, out.Namespace, out.Name, out.Node = string(e.Owner.Kind), e.Owner.Namespace, e.Owner.Name, e.Owner.Node
+		out.Kind, out.Namespace, out.Name, out.Node = e.Owner.Kind, e.Owner.Namespace, e.Owner.Name, e.Owner.Node
 	}
 	for _, s := range e.Services {
 		out.Services = append(out.Services, s.String())

@@ -24,7 +24,7 @@ func (f *Flows) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	for _, kind := range kinds {
-		counter(descEvents, f.events[kind].Load(), kind.String(), string(kind.Verdict()))
+		counter(descEvents, f.events[kind].Load(), kind.String(), kind.Verdict())
 	}
 	counter(descSessions, f.sessions.Load())
 	counter(descErrors, f.unreadable.Load())
