@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"time"
 
@@ -74,11 +75,9 @@ func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
 
 // cause strips the URL, which differs from request to request.
 func cause(err error) error {
-	var wrapped interface{ Unwrap() error }
-	if errors.As(err, &wrapped) {
-		if inner := wrapped.Unwrap(); inner != nil {
-			return inner
-		}
+	var request *url.Error
+	if errors.As(err, &request) {
+		return request.Err
 	}
 	return err
 }

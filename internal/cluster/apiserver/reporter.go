@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,9 +34,8 @@ type Reporter struct {
 	events *events
 
 	wake chan struct{} // capacity 1: wanted has changed
-	mu   sync.Mutex
 	// wanted is the desired condition; nil until Available is called.
-	wanted *Condition
+	wanted atomic.Pointer[Condition]
 }
 
 func newReporter(c *connection, nodeName string, source *Source, log *slog.Logger) *Reporter {
@@ -59,9 +59,7 @@ func (r *Reporter) Available(available bool, reason, message string) {
 	if available {
 		status = corev1.ConditionFalse // the condition is that the network is unavailable
 	}
-	r.mu.Lock()
-	r.wanted = &Condition{Status: string(status), Reason: reason, Message: message}
-	r.mu.Unlock()
+	r.wanted.Store(&Condition{Status: string(status), Reason: reason, Message: message})
 	wake(r.wake)
 }
 
@@ -106,7 +104,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 
 // sync writes the condition if the node's object has another one. Without an object it does nothing.
 func (r *Reporter) sync(ctx context.Context) error {
-	own, wanted := r.source.own(), r.condition()
+	own, wanted := r.source.own(), r.wanted.Load()
 	if own == nil || wanted == nil {
 		return nil
 	}
@@ -139,12 +137,6 @@ func ifThere(err error) error {
 
 // requestPatch names the request in messages.
 const requestPatch = "to patch the status or the taints of this node"
-
-func (r *Reporter) condition() *Condition {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.wanted
-}
 
 // patchCondition writes the condition on the object, whose last state is before.
 func (r *Reporter) patchCondition(ctx context.Context, before *ownNode, wanted Condition) error {

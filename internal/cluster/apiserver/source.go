@@ -93,15 +93,14 @@ func (s *Source) Run(ctx context.Context, deliver func(*cluster.Snapshot)) error
 		w := &watcher{r, s.connection.clients[r.group], s}
 		watchers.Go(func() { w.follow(ctx, &store{s, r.kind}) })
 	}
-	waited := time.NewTimer(s.patience)
-	defer waited.Stop()
+	waited := time.After(s.patience)
 	begun, unknown := false, 0
 	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-waited.C:
+		case <-waited:
 			begun = true
 		case <-s.changed:
 			if !sleep(ctx, coalesce(time.Since(last))) {
@@ -205,13 +204,11 @@ func (s *Source) pause(ctx context.Context, failed int) bool {
 	s.mu.Lock()
 	reachable := s.reachable
 	s.mu.Unlock()
-	t := time.NewTimer(s.retry(failed))
-	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-reachable:
-	case <-t.C:
+	case <-time.After(s.retry(failed)):
 	}
 	return true
 }
