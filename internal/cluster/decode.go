@@ -58,6 +58,8 @@ func parse(file string, data []byte) (*manifest, []error) {
 type document struct {
 	file string
 	root *yaml.Node
+	// implied is the kind of an item that has none.
+	implied metav1.TypeMeta
 }
 
 func (d document) read(m *manifest) []error {
@@ -68,46 +70,34 @@ func (d document) read(m *manifest) []error {
 	if err != nil {
 		return []error{err}
 	}
-	var kind metav1.TypeMeta
+	kind := d.implied
 	if err := json.Unmarshal(asJSON, &kind); err != nil {
 		return []error{d.errorf("", "not a Kubernetes object")}
-	}
-	switch {
-	case kind.Kind == "":
-		return []error{d.errorf("", "not a Kubernetes object: it has no kind")}
-	case kind.APIVersion == "v1" && kind.Kind == "List":
-		return d.readList(m, kind.Kind, nil)
 	}
 	if newObject, known := newObjects[kind]; known {
 		return d.readObject(m, newObject(), asJSON)
 	}
 	ofItems := metav1.TypeMeta{APIVersion: kind.APIVersion, Kind: strings.TrimSuffix(kind.Kind, "List")}
-	if newObject, known := newObjects[ofItems]; known {
-		return d.readList(m, kind.Kind, newObject)
+	switch {
+	case kind.Kind == "":
+		return []error{d.errorf("", "not a Kubernetes object: it has no kind")}
+	case kind.APIVersion == "v1" && kind.Kind == "List":
+		return d.readList(m, kind.Kind, metav1.TypeMeta{})
+	case newObjects[ofItems] != nil:
+		return d.readList(m, kind.Kind, ofItems)
 	}
 	m.ignored = append(m.ignored, kind.APIVersion+" "+kind.Kind)
 	return nil
 }
 
-// readList reads the output of `kubectl get -o yaml`. Items may omit their kind if the list's kind implies it:
-// newObject makes them then, and is nil otherwise.
-func (d document) readList(m *manifest, kind string, newObject func() object) (errs []error) {
+// readList reads the output of `kubectl get -o yaml`. Items may omit their kind if the list's kind implies it.
+func (d document) readList(m *manifest, kind string, ofItems metav1.TypeMeta) (errs []error) {
 	_, items := child(d.root, "items")
 	if items == nil || items.Kind != yaml.SequenceNode {
 		return []error{d.errorf("items", "%s without items", kind)}
 	}
 	for _, item := range items.Content {
-		each := document{file: d.file, root: item}
-		if newObject == nil {
-			errs = append(errs, each.read(m)...)
-			continue
-		}
-		asJSON, err := each.json()
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		errs = append(errs, each.readObject(m, newObject(), asJSON)...)
+		errs = append(errs, document{d.file, item, ofItems}.read(m)...)
 	}
 	return errs
 }
