@@ -21,10 +21,11 @@ func Compare(a, b *result.Run) *Document {
 		"B ÷ A with an interval of at least 95 %: of the values, and of the ratios to node within each run, which also hold between machines.",
 		"~: no difference decided, the interval includes 1 or is missing. ↓: lower is better. " + dash + ": no value.",
 	}}
-	for i, v := range []*view{va, vb} {
-		for j, line := range v.provenance() {
-			d.Provenance = append(d.Provenance, [2]string{[2]string{"A", "B"}[i], " "}[min(j, 1)]+"  "+line)
-		}
+	for _, line := range va.provenance() {
+		d.Provenance = append(d.Provenance, "A: "+line)
+	}
+	for _, line := range vb.provenance() {
+		d.Provenance = append(d.Provenance, "B: "+line)
 	}
 	if machine(a.Environment) != machine(b.Environment) {
 		d.Cautions = append(d.Cautions, "A and B ran on different machines or kernels: compare the ratios to node, not the values.")

@@ -79,28 +79,25 @@ func (g Gate) With(o Options) Gate {
 	return g
 }
 
-// QuickCells are the options that make the cells of a quick run: what separates networks most, across nodes, and some
-// of it on one node. The caller chooses placements.
-func QuickCells(o Options) []Options {
-	quick := []string{"tcp_stream_128k", "tcp_stream_16k", "tcp_rr", "tcp_crr"}
-	onSameNode := []string{"tcp_rr"}
-	o.Workloads, o.Procs = OrDefault(o.Workloads, quick...), OrDefault(o.Procs, 1)
+// Cells are the options that make the cells of a full run, or of a quick one: what separates networks most, across nodes,
+// and TCP_RR on one node. The caller chooses placements.
+func Cells(o Options) []Options {
+	if o.Full {
+		o.Paths = OrDefault(o.Paths, result.CrossNode, result.SameNode)
+		return []Options{o}
+	}
+	o.Workloads = OrDefault(o.Workloads, "tcp_stream_128k", "tcp_stream_16k", "tcp_rr", "tcp_crr")
+	o.Procs = OrDefault(o.Procs, 1)
 	if len(o.Paths) > 0 {
 		return []Options{o}
 	}
 	across, same := o, o
 	across.Paths, same.Paths = []result.Path{result.CrossNode}, []result.Path{result.SameNode}
-	same.Workloads = slices.DeleteFunc(slices.Clone(o.Workloads), func(n string) bool { return !slices.Contains(onSameNode, n) })
-	if len(same.Workloads) == 0 {
+	same.Workloads = []string{"tcp_rr"}
+	if !slices.Contains(o.Workloads, "tcp_rr") {
 		return []Options{across}
 	}
 	return []Options{across, same}
-}
-
-// FullCells are the options that make the cells of a full run. The caller chooses placements.
-func FullCells(o Options) []Options {
-	o.Paths = OrDefault(o.Paths, result.CrossNode, result.SameNode)
-	return []Options{o}
 }
 
 // Add crosses the chosen workloads, paths, placements and numbers of processes, for ends with so many CPUs. A workload

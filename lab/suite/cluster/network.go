@@ -109,11 +109,7 @@ func New(o round.Options, where Options) (*Suite, error) {
 	if len(placements) > 1 || placements[0] != result.Free && placements[0] != result.OneCore {
 		return nil, fmt.Errorf("placement %v: on a cluster it is %s, or %s where both nodes run on one kernel", placements, result.Free, result.OneCore)
 	}
-	cells := round.QuickCells
-	if o.Full {
-		cells = round.FullCells
-	}
-	for _, c := range cells(o) {
+	for _, c := range round.Cells(o) {
 		c.Placements = placements
 		if err := s.Add(c, cores); err != nil {
 			return nil, err

@@ -64,11 +64,7 @@ func New(o round.Options) (*Suite, error) {
 			return nil, err
 		}
 	}
-	cells := round.QuickCells
-	if o.Full {
-		cells = round.FullCells
-	}
-	for _, c := range cells(o) {
+	for _, c := range round.Cells(o) {
 		c.Placements = placements
 		if _, err := round.Installed(c.Workloads); err != nil {
 			return nil, err
