@@ -3,8 +3,7 @@
  * Destroys UDP sockets that are connected to a removed backend, so that their applications get an error and
  * reconnect. An object of its own: it needs Linux 6.5.
  */
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
+#include "map.h"
 #include "types.h"
 
 /* Kernel types; offsets are relocated at load. */
@@ -43,21 +42,10 @@ struct bpf_iter__udp {
 extern int bpf_sock_destroy(struct sock_common *socket) __ksym;
 
 /* Shared with the datapath: see maps.h. */
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct sock_entry);
-} sock_storage SEC(".maps");
+MAP(sock_storage, SK_STORAGE, 0, BPF_F_NO_PREALLOC, int, struct sock_entry);
 
 /* Removed backends, while their sockets are destroyed. Key: backend. Writer: agent. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct backend);
-	__type(value, __u8);
-} stale_backends SEC(".maps");
+MAP(stale_backends, HASH, 65536, BPF_F_NO_PREALLOC, struct backend, __u8);
 
 /* Runs for each UDP socket of the reader's network namespace. Writes one byte for each socket that it destroys. */
 SEC("iter/udp")

@@ -2,7 +2,7 @@
 /*
  * The ABI with Go: every struct and enum that both sides use; with types_policy.h. bpf2go generates the Go types.
  * Multi-byte fields are in host byte order unless their type says otherwise. Padding is explicit and must be zero:
- * map keys are compared as bytes.
+ * map keys are compared as bytes. The compiler rejects padding of its own.
  */
 #pragma once
 
@@ -13,11 +13,13 @@ typedef _Bool bool;
 #define true 1
 #define false 0
 
+#pragma clang diagnostic push
+#pragma clang diagnostic error "-Wpadded"
+
 /* An address in network order. IPv4 is stored IPv4-mapped, ::ffff:a.b.c.d (RFC 4291, 2.5.5.2). */
 struct address {
 	__be32 word[4];
 };
-_Static_assert(sizeof(struct address) == 16, "address is a map key");
 
 /* Value of `endpoints`: a local pod. */
 struct endpoint {
@@ -28,14 +30,12 @@ struct endpoint {
 	__u8 padding;
 	__u16 netns; /* netnsid of the pod in the host's namespace (RTM_GETNSID), plus 1; 0: unknown */
 };
-_Static_assert(sizeof(struct endpoint) == 20, "endpoint has no hidden padding");
 
 /* Key of `routes`. prefix_len counts bits of an IPv6 prefix: 96 more for IPv4. */
 struct route_key {
 	__u32 prefix_len;
 	struct address address; /* host bits are zero */
 };
-_Static_assert(sizeof(struct route_key) == 20, "route_key is a map key");
 
 #define PREFIX_LENGTHS_MAX 16
 
@@ -69,7 +69,6 @@ struct route {
 	__u8 uplink_mac[ETH_ALEN];
 	struct address next_hop; /* for bpf_redirect_neigh */
 };
-_Static_assert(sizeof(struct route) == 36, "route has no hidden padding");
 
 /* Why packets between two addresses are evaluated. */
 enum enforce_flag {
@@ -93,20 +92,18 @@ struct verdict_cache {
 	__u64 packets, bytes;  /* not yet added to the conntrack entry; bytes with the link-layer header */
 	struct address sender; /* likewise, before SNAT */
 };
-_Static_assert(sizeof(struct verdict_cache) == 48, "verdict_cache has no hidden padding");
 
 /* Value of `flow_cache`: results for packets of one device between two addresses, valid for one generation. */
 struct flow_cache_entry {
 	struct address source, destination;
 	__u32 scope; /* device, with enum flow_cache_scope */
 	__u32 generation;
-	__u32 expires; /* 0: never; else 2^30 ns of CLOCK_MONOTONIC. from_tunnel: tunnel_local_hash. to_pod: ingress device */
+	__u32 expires; /* 0: never; else 2^30 ns of CLOCK_MONOTONIC. from_tunnel: hash of the outer address. to_pod: ingress device */
 	__u32 nat_checks;   /* enum nat_check; 0: never translated */
 	struct route route; /* ROUTE_LOCAL: the pod's device and its MACs */
 	__u32 enforce;	    /* enum enforce_flag; 0: not evaluated */
 	struct verdict_cache verdict;
 };
-_Static_assert(sizeof(struct flow_cache_entry) == 136, "flow_cache_entry has no hidden padding");
 
 /* Indices of `generation`. */
 enum generation_index {
@@ -177,7 +174,6 @@ struct frontend {
 	__u8 protocol; /* IP protocol number */
 	__u8 padding;
 };
-_Static_assert(sizeof(struct frontend) == 20, "frontend is a map key");
 
 /* What happens to connections to a Service without backends on their side. */
 enum no_backend {
@@ -195,7 +191,6 @@ struct backend_set {
 	__u8 maglev_width; /* bytes of a table entry, 1 or 2, little endian */
 	__u8 no_backend;   /* enum no_backend, if count is 0 */
 };
-_Static_assert(sizeof(struct backend_set) == 16, "backend_set has no hidden padding");
 
 enum service_flag {
 	SERVICE_AFFINITY = 1 << 0, /* sessionAffinity: ClientIP */
@@ -212,7 +207,6 @@ struct service {
 	struct backend_set internal; /* for pods and the node */
 	struct backend_set external; /* for packets from the wire */
 };
-_Static_assert(sizeof(struct service) == 44, "service has no hidden padding");
 
 /* Key of `backends`. A set is written before a Service refers to it and deleted after. */
 struct backend_key {
@@ -225,7 +219,6 @@ struct backend {
 	__be16 port;
 	__u16 padding;
 };
-_Static_assert(sizeof(struct backend) == 20, "backend has no hidden padding");
 
 /* Key of `maglev`: the block starts with entry block * MAGLEV_BLOCK / width of the table. */
 struct maglev_key {
@@ -252,7 +245,6 @@ struct client {
 	__u32 service;
 	__u32 kind; /* enum client_kind */
 };
-_Static_assert(sizeof(struct client) == 24, "client is a map key");
 
 /* Value of `affinities`: the backend of the client's last connection. */
 struct affinity {
@@ -262,7 +254,6 @@ struct affinity {
 	struct backend backend;
 	__u32 padding;
 };
-_Static_assert(sizeof(struct affinity) == 40, "affinity has no hidden padding");
 
 /* Key of `service_sources`. prefix_len includes the 32 bits of the service. */
 struct source_key {
@@ -270,7 +261,6 @@ struct source_key {
 	__u32 service; /* in network order, as a trie compares bits */
 	struct address address;
 };
-_Static_assert(sizeof(struct source_key) == 24, "source_key is a map key");
 
 /* Value of `service_counts`, one for each CPU. */
 struct service_count {
@@ -288,7 +278,6 @@ struct tuple {
 	__u8 protocol;
 	__u8 padding[3];
 };
-_Static_assert(sizeof(struct tuple) == 40, "tuple is a map key");
 
 enum nat_flag {
 	NAT_INITIATOR = 1 << 0, /* the initiator's direction */
@@ -315,7 +304,6 @@ struct nat_entry {
 	__u16 created; /* CLOCK_MONOTONIC in units of 2^28 ns */
 	__u32 owner;   /* see lib/nat/nat_slots.h */
 };
-_Static_assert(sizeof(struct nat_entry) == 56, "nat_entry has no hidden padding");
 
 /* Element of `nat_slots` and `pending_slots`: a connection in `nat` or `nat_pending`. */
 struct nat_slot {
@@ -323,7 +311,6 @@ struct nat_slot {
 	__u32 owner;
 	__u32 lock; /* not 0: a CPU is using it */
 };
-_Static_assert(sizeof(struct nat_slot) == 48, "nat_slot has no hidden padding");
 
 /*
  * Elements of `nat_owners`: NAT_OWNERS for pods, as many for external clients, and one for all external clients. A
@@ -337,7 +324,6 @@ struct nat_owner {
 	__u32 established; /* of `nat_slots` */
 	__u32 pending;	   /* of `pending_slots` */
 };
-_Static_assert(sizeof(struct nat_owner) == 8, "nat_owner has no hidden padding");
 
 /* Timeouts in seconds without a packet. TCP includes SCTP. */
 enum timeout {
@@ -363,7 +349,6 @@ struct uplink {
 	__u8 mac[ETH_ALEN];
 	__u16 mtu;
 };
-_Static_assert(sizeof(struct uplink) == 40, "uplink has no hidden padding");
 
 /* The sender of a packet, for limits per sender: see lib/fwd/sender.h. */
 struct sender {
@@ -376,7 +361,6 @@ struct fragment_key {
 	struct sender sender;
 	__u32 slot;
 };
-_Static_assert(sizeof(struct fragment_key) == 12, "fragment_key is a map key");
 
 /* Value of `fragments`: a fragmented packet, and the ports of its first fragment. */
 struct fragment {
@@ -387,7 +371,6 @@ struct fragment {
 	__be16 source_port, destination_port;
 	__u32 complete; /* not 0: the last fragment has come */
 };
-_Static_assert(sizeof(struct fragment) == 56, "fragment has no hidden padding");
 
 /* Kinds of ICMP errors with separate limits. */
 enum icmp_error_kind {
@@ -400,7 +383,6 @@ struct icmp_ratelimit_key {
 	struct sender sender;
 	__u32 kind; /* enum icmp_error_kind */
 };
-_Static_assert(sizeof(struct icmp_ratelimit_key) == 12, "icmp_ratelimit_key is a map key");
 
 /* Value of `icmp_ratelimit`: errors in the current second. */
 struct icmp_ratelimit_entry {
@@ -418,7 +400,6 @@ struct sock_entry {
 	__u32 set;  /* of the backend at its last lookup */
 	__u64 used; /* CLOCK_MONOTONIC, ns: last sendmsg of an unconnected socket */
 };
-_Static_assert(sizeof(struct sock_entry) == 48, "sock_entry has no hidden padding");
 
 /* Earlier Services of an unconnected socket, a power of two. 16 entries take 1 KiB of kernel memory. */
 #define SOCK_UDP_ENTRIES 16
@@ -433,7 +414,6 @@ struct sock_udp_entries {
 	__u64 since[SOCK_UDP_ENTRIES];
 	struct sock_entry entry[SOCK_UDP_ENTRIES];
 };
-_Static_assert(sizeof(struct sock_udp_entries) == 904, "sock_udp_entries has no hidden padding");
 
 /* Elements of `sock_tcp`, 1.5 MiB in total. A power of two. */
 #define SOCK_TCP_MAX 32768
@@ -445,9 +425,10 @@ struct sock_tcp_entry {
 	__be16 service_port, backend_port;
 	__u32 padding;
 };
-_Static_assert(sizeof(struct sock_tcp_entry) == 48, "sock_tcp_entry has no hidden padding");
 
 #include "types_policy.h"
+
+#pragma clang diagnostic pop
 
 /* BTF has only types that data refers to. This refers to the rest. */
 const volatile struct abi {

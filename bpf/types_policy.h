@@ -23,7 +23,6 @@ struct identity_cidr_key {
 	__u32 prefix_len;
 	struct address address; /* host bits are zero */
 };
-_Static_assert(sizeof(struct identity_cidr_key) == 20, "identity_cidr_key is a map key");
 
 /* Key of `policies`. The value is a number of `policy_ports`; 0: nothing is allowed. */
 struct policy_key {
@@ -42,7 +41,6 @@ struct policy_port_key {
 	__u8 port[2];  /* in network order, as a trie compares bits */
 	__u8 padding;
 };
-_Static_assert(sizeof(struct policy_port_key) == 12, "policy_port_key is a map key");
 
 /*
  * Value of `conntrack`. The key is a struct tuple with the lower end as source (ct_key). Counters: 0 is the
@@ -60,7 +58,6 @@ struct ct_entry {
 	__u32 slot; /* in `ct_slots`; CT_NO_SLOT while in `ct_new` */
 	__u32 padding;
 };
-_Static_assert(sizeof(struct ct_entry) == 80, "ct_entry has no hidden padding");
 
 #define CT_NO_SLOT 0xffffffffU
 
@@ -82,7 +79,6 @@ struct ct_slot {
 	struct address pod;
 	__u32 slot; /* enum ct_ring << CT_RING_SHIFT | index */
 };
-_Static_assert(sizeof(struct ct_slot) == 20, "ct_slot is a map key");
 
 /* Value of `ct_shares`: slots allocated in each ring so far. The next one is this number modulo the ring size. */
 struct ct_share {
@@ -101,7 +97,6 @@ struct ct_new_entry {
 	__u32 unreplied_until; /* until when `conntrack` may have an unreplied entry of this slot, as ct_new_clock */
 	struct ct_entry entry;
 };
-_Static_assert(sizeof(struct ct_new_entry) == 128, "ct_new_entry has no hidden padding");
 
 #define CT_NEW_MAX 1024
 
@@ -158,8 +153,7 @@ struct flow_event {
 	__u8 first;		    /* not 0: the first event of the entry */
 	__u8 padding[7];
 };
-/* Two cache lines with the header of the ring buffer. */
-_Static_assert(sizeof(struct flow_event) == 120, "flow_event has no hidden padding");
+_Static_assert(sizeof(struct flow_event) == 120, "two cache lines with the header of the ring buffer");
 
 /* Index of `flow_lost`: why an event was lost. */
 enum flow_loss {
@@ -185,6 +179,5 @@ struct flow_drop {
 	__u8 tcp_flags;		   /* of the last reported drop */
 	__u8 padding[5];
 };
-_Static_assert(sizeof(struct flow_drop) == 88, "flow_drop has no hidden padding");
 
 #define FLOW_DROPS_MAX 256

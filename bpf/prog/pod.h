@@ -109,7 +109,7 @@ static __always_inline bool from_pod_redirects(const struct route *route)
 STAGE from_pod_lookup(struct packet *p, struct flow_cache_entry **cached)
 {
 	__u32 now = flow_cache_generation();
-	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination);
+	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_INGRESS);
 	const struct endpoint *sender;
 	enum verdict v;
 
@@ -207,7 +207,7 @@ STAGE to_pod_lookup(struct packet *p, struct flow_cache_entry **cached)
 
 	if (!policy_tracks() || !packet_is_ip(p))
 		return NEXT;
-	fc = flow_cache_slot_egress(&p->source, &p->destination);
+	fc = flow_cache_slot(&p->source, &p->destination, CACHED_EGRESS);
 	if (!fc)
 		return drop(p, DROP_INTERNAL_ERROR);
 	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, where, now) || fc->expires != device)) {

@@ -31,7 +31,7 @@ static __always_inline enum sock_return sock_connect(struct bpf_sock_addr *ctx, 
 {
 	struct lb_choice c = {};
 	struct tuple t = {};
-	enum lb_verdict verdict = LB_NONE;
+	int verdict = LB_NONE;
 
 	sock_destination(ctx, ipv6, &t);
 	if (unlikely(sock_service(ctx, &t)))
@@ -94,7 +94,7 @@ static __always_inline enum sock_return sock_sendmsg(struct bpf_sock_addr *ctx, 
 	const struct service *s;
 	struct lb_choice c = {};
 	struct tuple t = {};
-	enum lb_verdict verdict;
+	int verdict;
 
 	sock_destination(ctx, ipv6, &t);
 	s = sock_service(ctx, &t);

@@ -21,24 +21,26 @@
 STAGE from_tunnel_lookup(struct packet *p, struct flow_cache_entry **cached)
 {
 	__u32 now = flow_cache_generation();
-	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination);
+	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_INGRESS);
 	struct tunnel_endpoints ends;
 	enum drop_reason objection;
+	__u32 local; /* a hash: it compares addresses of this node only, so no sender can choose a collision */
 
 	if (!fc)
 		return PASS; /* internal error */
 	*cached = fc;
 	if (!tunnel_endpoints_of(p, &ends))
 		return drop(p, DROP_UNKNOWN_TUNNEL_PEER);
+	local = address_hash(&ends.local);
 	if (likely(flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now) &&
-		   address_equals(&fc->route.next_hop, &ends.peer) && fc->expires == tunnel_local_hash(&ends.local)))
+		   address_equals(&fc->route.next_hop, &ends.peer) && fc->expires == local))
 		return NEXT;
 	objection = tunnel_check_source(&ends, &p->source);
 	if (objection)
 		return drop(p, objection);
 	from_wire_route(fc, p);
 	fc->route.next_hop = ends.peer;
-	fc->expires = tunnel_local_hash(&ends.local);
+	fc->expires = local;
 	flow_cache_store(fc, &p->source, &p->destination, p->skb->ifindex, now);
 	return NEXT;
 }
@@ -74,7 +76,7 @@ static __always_inline bool to_tunnel_from_stack(const struct packet *p)
 STAGE to_tunnel_translate(struct packet *p)
 {
 	__u32 now = flow_cache_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
-	struct flow_cache_entry *fc = flow_cache_slot_egress(&p->source, &p->destination);
+	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_EGRESS);
 
 	if (!fc)
 		return PASS; /* internal error */

@@ -86,7 +86,7 @@ STAGE from_wire_forward(struct packet *p, struct flow_cache_entry *fc)
 STAGE from_wire_deliver(struct packet *p)
 {
 	__u32 now = flow_cache_generation();
-	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination);
+	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_INGRESS);
 
 	if (!fc)
 		return PASS; /* internal error */
@@ -152,7 +152,7 @@ static __noinline __u32 to_wire_nat(const struct packet *p, struct flow_cache_en
 STAGE to_wire_translate(struct packet *p)
 {
 	__u32 now = flow_cache_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
-	struct flow_cache_entry *fc = flow_cache_slot_egress(&p->source, &p->destination);
+	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_EGRESS);
 
 	if (!fc)
 		return PASS; /* internal error */

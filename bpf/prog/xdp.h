@@ -47,7 +47,7 @@ static __noinline void wire_xdp_resolve(struct xdp_md *ctx, struct nat_state *st
 static __always_inline const struct flow_cache_entry *wire_xdp_nexthop(struct xdp_md *ctx, struct nat_state *state,
 								       const struct nat_entry *entry, __u64 now)
 {
-	struct flow_cache_entry *fc = flow_cache_slot_xdp(&entry->source, &entry->destination);
+	struct flow_cache_entry *fc = flow_cache_slot(&entry->source, &entry->destination, CACHED_XDP);
 	bool same;
 
 	if (!fc)
@@ -97,7 +97,7 @@ static __always_inline int wire_xdp_send(struct xdp_md *ctx, struct frame *f, st
 }
 
 /* Passes a new connection to tc, which will count it again. */
-static __always_inline enum verdict wire_xdp_pass_new(const struct lb_choice *choice, enum lb_verdict verdict)
+static __always_inline enum verdict wire_xdp_pass_new(const struct lb_choice *choice, int verdict)
 {
 	struct service_count *count = service_count_get(choice->service);
 
@@ -108,20 +108,6 @@ static __always_inline enum verdict wire_xdp_pass_new(const struct lb_choice *ch
 	return PASS;
 }
 
-/* Allocates state->fresh as a DSR connection. */
-static __always_inline enum drop_reason wire_xdp_alloc_dsr(struct nat_state *state)
-{
-	int slot = nat_slot_alloc(&state->fresh.key, state->fresh.to.owner, true);
-	bool begun = slot != NAT_SLOT_NONE && nat_alloc(NAT_EVICT_NONE) == NAT_ALLOC_OK;
-
-	if (slot != NAT_SLOT_NONE)
-		nat_slot_release(slot, begun, true);
-	if (!begun)
-		return DROP_NAT_TABLE_FULL;
-	state->entry = state->fresh.to;
-	return DROP_NONE;
-}
-
 /*
  * The first packet of a connection to a Service. With NEXT, state->entry is its new entry. Connections that do not
  * leave by a wire are passed to tc, and so are rejects.
@@ -129,6 +115,7 @@ static __always_inline enum drop_reason wire_xdp_alloc_dsr(struct nat_state *sta
 STAGE wire_xdp_new(struct xdp_md *ctx, struct nat_state *state, enum drop_reason *reason)
 {
 	struct nat_entry *to = &state->fresh.to;
+	int verdict;
 	const struct route *r;
 
 	if (state->transport.tuple.protocol == PROTOCOL_TCP && !transport_is_syn(&state->transport))
@@ -136,22 +123,12 @@ STAGE wire_xdp_new(struct xdp_md *ctx, struct nat_state *state, enum drop_reason
 	if (!source_valid_from_wire(&state->transport.tuple.source, &state->transport.tuple.destination))
 		return PASS; /* from_wire drops it */
 	nat_new_init(state, nat_owner_external(&state->transport.tuple.source));
-	switch (service_choose(&state->transport.tuple, LB_EXTERNAL, 0, &state->choice)) {
-	case LB_BACKEND:
-		break;
-	case LB_DROP:
-		*reason = DROP_NO_LOCAL_BACKEND;
-		return DROP;
-	case LB_DENY:
-		*reason = DROP_SOURCE_NOT_ALLOWED;
-		return DROP;
-	case LB_TUNNEL_PORT:
-		*reason = DROP_TUNNEL_PORT;
-		return DROP;
-	case LB_REJECT:
+	verdict = service_choose(&state->transport.tuple, LB_EXTERNAL, 0, &state->choice);
+	if (verdict == LB_REJECT)
 		return wire_xdp_pass_new(&state->choice, LB_REJECT);
-	default:
-		return PASS;
+	if (verdict != LB_BACKEND) {
+		*reason = verdict;
+		return verdict == LB_NONE ? PASS : DROP;
 	}
 	r = route_of(&state->choice.backend.address);
 	if (!r || r->kind != ROUTE_REMOTE)
@@ -160,12 +137,9 @@ STAGE wire_xdp_new(struct xdp_md *ctx, struct nat_state *state, enum drop_reason
 	to->destination_port = state->choice.backend.port;
 	to->service = state->choice.service;
 	to->flags |= NAT_WIRE;
-	if (dsr_may(state, r->kind)) {
+	if (dsr_may(state, r->kind))
 		to->flags |= NAT_DSR;
-		*reason = wire_xdp_alloc_dsr(state);
-		return *reason ? DROP : NEXT;
-	}
-	if (snat_use_uplink(state, r->ifindex, DROP_NO_ROUTE) != SNAT_NODE)
+	else if (snat_use_uplink(state, r->ifindex, DROP_NO_ROUTE) != SNAT_NODE)
 		return wire_xdp_pass_new(&state->choice, LB_BACKEND);
 	*reason = snat_xdp_alloc(ctx, state);
 	return *reason ? DROP : NEXT;
@@ -208,10 +182,12 @@ static __noinline enum verdict wire_xdp_unknown(struct xdp_md *ctx, struct nat_s
 			v = wire_xdp_new(ctx, state, &reason);
 	}
 	if (v == DROP) {
-		count_drop(PROGRAM_WIRE_XDP, reason, ctx->data_end - ctx->data);
+		__u32 bytes = ctx->data_end - ctx->data;
+
+		count_drop(PROGRAM_WIRE_XDP, reason, bytes);
 		if (config_flows != FLOWS_OFF)
 			flow_dropped(&state->transport.tuple, flow_drop_id(PROGRAM_WIRE_XDP, reason),
-				     state->transport.flags, ctx->data_end - ctx->data, ctx->ingress_ifindex);
+				     state->transport.flags, bytes, ctx->ingress_ifindex);
 	}
 	return v;
 }

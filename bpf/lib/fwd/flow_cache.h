@@ -21,45 +21,27 @@ static __always_inline __u32 flow_cache_generation(void)
 	return tables && pods && *tables ? *tables + *pods : 0;
 }
 
-static __always_inline __u32 flow_cache_index(const struct address *source, const struct address *destination)
+/* Whose slots: each has its own for packets between two addresses. */
+enum flow_cache_user {
+	CACHED_INGRESS = 0,
+	/* Packets that the kernel stack sends. A forwarded packet has an entry from its ingress device too. */
+	CACHED_EGRESS = FLOW_CACHE_MAX / 4,
+	/*
+	 * XDP. tc caches the packet that XDP passes to it about once a second. In the same slot it would evict the
+	 * entry of XDP, which would then pass the next packet as well, forever.
+	 */
+	CACHED_XDP = FLOW_CACHE_MAX / 2,
+};
+
+/* The slot for packets between two addresses on this CPU. Programs on one CPU do not interrupt each other. */
+static __always_inline struct flow_cache_entry *
+flow_cache_slot(const struct address *source, const struct address *destination, enum flow_cache_user user)
 {
 	/* Addresses of one prefix differ in the last word. */
 	__u32 hash = (source->word[3] * HASH_MULTIPLIER ^ destination->word[3]) * HASH_MULTIPLIER;
+	__u32 index = hash >> 24 ^ user;
 
 	_Static_assert(FLOW_CACHE_MAX == 1 << 8, "the index has 8 bits");
-	return hash >> 24;
-}
-
-/* The slot for ingress packets between two addresses on this CPU. Programs on one CPU do not interrupt each other. */
-static __always_inline struct flow_cache_entry *flow_cache_slot(const struct address *source,
-								const struct address *destination)
-{
-	__u32 index = flow_cache_index(source, destination);
-
-	return bpf_map_lookup_elem(&flow_cache, &index);
-}
-
-/*
- * The slot for packets that the kernel stack sends. Separate: a forwarded packet has an entry from its ingress
- * device too.
- */
-static __always_inline struct flow_cache_entry *flow_cache_slot_egress(const struct address *source,
-								       const struct address *destination)
-{
-	__u32 index = flow_cache_index(source, destination) ^ FLOW_CACHE_MAX / 4;
-
-	return bpf_map_lookup_elem(&flow_cache, &index);
-}
-
-/*
- * The slot for XDP. Separate: tc caches the packet that XDP passes to it about once a second. In the same slot it
- * would evict the entry of XDP, which would then pass the next packet as well, forever.
- */
-static __always_inline struct flow_cache_entry *flow_cache_slot_xdp(const struct address *source,
-								    const struct address *destination)
-{
-	__u32 index = flow_cache_index(source, destination) ^ FLOW_CACHE_MAX / 2;
-
 	return bpf_map_lookup_elem(&flow_cache, &index);
 }
 

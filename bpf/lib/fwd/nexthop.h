@@ -141,7 +141,7 @@ static __always_inline struct flow_cache_entry *nexthop_find(struct packet *p, s
 							     const struct address *source,
 							     const struct address *destination, __u64 now, bool *fresh)
 {
-	struct flow_cache_entry *fc = flow_cache_slot(source, destination);
+	struct flow_cache_entry *fc = flow_cache_slot(source, destination, CACHED_INGRESS);
 	__u32 generation = flow_cache_generation();
 
 	bool same;

@@ -74,17 +74,6 @@ static __noinline bool tunnel_endpoints_of(const struct packet *p, struct tunnel
 }
 
 /*
- * Hash of the local outer address, for the flow cache. It compares addresses of this node only, so no sender can
- * choose a collision.
- */
-static __always_inline __u32 tunnel_local_hash(const struct address *local)
-{
-	return ((local->word[0] * HASH_MULTIPLIER ^ local->word[1]) * HASH_MULTIPLIER ^ local->word[2]) *
-		       HASH_MULTIPLIER ^
-	       local->word[3];
-}
-
-/*
  * Validates a decapsulated packet: 0 or a drop reason. It must come from a node's InternalIP to an InternalIP of
  * this node, and its source must belong to that node.
  */

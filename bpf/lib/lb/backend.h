@@ -11,14 +11,11 @@ enum lb_side {
 	LB_EXTERNAL, /* outside the node */
 };
 
-/* The result of a Service lookup. */
+/* The result of a Service lookup; a drop reason is positive. */
 enum lb_verdict {
-	LB_NONE = 0,	/* no frontend on this side */
-	LB_BACKEND,	/* choice.backend is set */
-	LB_REJECT,	/* no endpoints: TCP RST, ICMP port unreachable, ECONNREFUSED */
-	LB_DROP,	/* traffic policy Local without a local endpoint: DROP_NO_LOCAL_BACKEND */
-	LB_TUNNEL_PORT, /* the backend is a tunnel port: DROP_TUNNEL_PORT */
-	LB_DENY,	/* source not allowed: DROP_SOURCE_NOT_ALLOWED */
+	LB_NONE = 0,	 /* no frontend on this side */
+	LB_BACKEND = -1, /* choice.backend is set */
+	LB_REJECT = -2,	 /* no endpoints: TCP RST, ICMP port unreachable, ECONNREFUSED */
 };
 
 /* Details of the result. service and flags are valid unless the result is LB_NONE. */

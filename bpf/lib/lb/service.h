@@ -117,16 +117,17 @@ static __always_inline bool service_unchanged(const struct tuple *t, enum lb_sid
  * Chooses the backend of a new connection to a Service, which the caller has found by service_of. `t` is the tuple
  * of the first packet; for a socket only destination and protocol are set. `netns` is the cookie of a socket's
  * network namespace, 0 for packets. Only packets are checked against the source ranges: sockets have no source
- * yet. Counts the result, except LB_DROP and LB_TUNNEL_PORT for sockets, whose packets are counted by from_pod.
+ * yet. Returns an enum lb_verdict or a drop reason, and counts it, except DROP_NO_LOCAL_BACKEND and DROP_TUNNEL_PORT
+ * for sockets, whose packets are counted by from_pod.
  *
  * The Service is read again after choosing: the agent may have replaced its set meanwhile, and the kernel reuses
  * freed map elements at once. A result is valid if both reads agree.
  */
-GLOBAL_FN enum lb_verdict service_choose(const struct tuple *t, enum lb_side side, __u64 netns, struct lb_choice *c)
+GLOBAL_FN int service_choose(const struct tuple *t, enum lb_side side, __u64 netns, struct lb_choice *c)
 {
 	struct lb_service s;
 	struct service_count *count;
-	enum lb_verdict verdict = LB_NONE;
+	int verdict = LB_NONE;
 
 	if (!t || !c || !service_read(t, side, &s))
 		return LB_NONE;
@@ -134,13 +135,13 @@ GLOBAL_FN enum lb_verdict service_choose(const struct tuple *t, enum lb_side sid
 		bool whole = true;
 
 		if (!netns && s.flags & SERVICE_SOURCES && !service_allows(s.id, &t->source))
-			verdict = LB_DENY;
+			verdict = DROP_SOURCE_NOT_ALLOWED;
 		else if (s.set.count)
 			verdict = (whole = service_choose_from(t, &s, netns, c)) ? LB_BACKEND : LB_NONE;
 		else if (s.set.no_backend == NO_BACKEND_REJECT)
 			verdict = LB_REJECT;
 		else
-			verdict = s.set.no_backend == NO_BACKEND_DROP ? LB_DROP : LB_NONE;
+			verdict = s.set.no_backend == NO_BACKEND_DROP ? DROP_NO_LOCAL_BACKEND : LB_NONE;
 		if (service_unchanged(t, side, &s) && whole)
 			break;
 		verdict = LB_NONE;
@@ -150,8 +151,8 @@ GLOBAL_FN enum lb_verdict service_choose(const struct tuple *t, enum lb_side sid
 	c->service = s.id;
 	c->flags = s.flags;
 	if (verdict == LB_BACKEND && source_forges_tunnel(&c->backend.address, c->backend.port, t->protocol))
-		verdict = LB_TUNNEL_PORT;
-	if (verdict == LB_NONE || ((verdict == LB_DROP || verdict == LB_TUNNEL_PORT) && netns))
+		verdict = DROP_TUNNEL_PORT;
+	if (verdict == LB_NONE || ((verdict == DROP_NO_LOCAL_BACKEND || verdict == DROP_TUNNEL_PORT) && netns))
 		return verdict;
 	count = service_count_get(s.id);
 	if (!count)

@@ -111,13 +111,14 @@ static __always_inline const struct service *sock_service(struct bpf_sock_addr *
  * The return value for a socket that gets no backend. Packets of pods go on to from_pod, which drops and counts
  * them while there is no local backend; the node's own packets would leave by the default route.
  */
-static __always_inline enum sock_return sock_reject(struct bpf_sock_addr *ctx, enum lb_verdict verdict)
+static __always_inline enum sock_return sock_reject(struct bpf_sock_addr *ctx, int verdict)
 {
 	if (verdict == LB_REJECT && config_socket_errors) {
 		bpf_set_retval(-ECONNREFUSED);
 		return SOCK_DENY;
 	}
-	if ((verdict == LB_DROP || verdict == LB_TUNNEL_PORT) && bpf_get_netns_cookie(ctx) == config_host_netns)
+	if ((verdict == DROP_NO_LOCAL_BACKEND || verdict == DROP_TUNNEL_PORT) &&
+	    bpf_get_netns_cookie(ctx) == config_host_netns)
 		return SOCK_DENY;
 	return SOCK_PROCEED;
 }

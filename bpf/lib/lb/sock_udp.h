@@ -83,8 +83,8 @@ static __noinline bool sock_udp_recall(struct sock_udp_entries *entries, const s
 }
 
 /* Chooses the backend of a datagram, and stores it for later datagrams and replies. */
-static __always_inline enum lb_verdict sock_udp_choose(struct bpf_sock_addr *ctx, const struct tuple *t,
-						       const struct service *s, struct lb_choice *c)
+static __always_inline int sock_udp_choose(struct bpf_sock_addr *ctx, const struct tuple *t, const struct service *s,
+					   struct lb_choice *c)
 {
 	struct backend_set now = s->internal;
 	struct sock_entry *entry = sock_entry_of(ctx);
@@ -101,7 +101,7 @@ static __always_inline enum lb_verdict sock_udp_choose(struct bpf_sock_addr *ctx
 		return service_choose(t, LB_INTERNAL, bpf_get_netns_cookie(ctx), c);
 	entries = sock_udp_of(ctx);
 	if (!entries || !sock_udp_recall(entries, t, &now, c)) {
-		enum lb_verdict verdict = service_choose(t, LB_INTERNAL, bpf_get_netns_cookie(ctx), c);
+		int verdict = service_choose(t, LB_INTERNAL, bpf_get_netns_cookie(ctx), c);
 
 		if (verdict != LB_BACKEND)
 			return verdict;

@@ -41,15 +41,14 @@ static __always_inline bool kernel_ct_supports(__u8 protocol)
 	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP;
 }
 
-/*
- * Whether the kernel stack translates the connection of this tuple, in either direction. The helper accepts two
- * sizes only.
- */
-static __always_inline bool kernel_ct_translates(struct packet *p, struct bpf_sock_tuple *tuple, __u32 size,
-						 __u8 protocol)
+/* Whether the kernel stack translates the connection of these ends, in either direction. */
+static __always_inline bool kernel_ct_translates(struct packet *p, bool ipv4, const struct address *source,
+						 const struct address *destination, struct ports ports, __u8 protocol)
 {
 	struct bpf_ct_opts opts = {.netns_id = -1, .l4proto = protocol};
-	struct nf_conn *connection = bpf_skb_ct_lookup(p->skb, tuple, size, &opts, sizeof(opts));
+	struct bpf_sock_tuple tuple = {};
+	__u32 size = transport_lookup_tuple(&tuple, ipv4, source, ports.source, destination, ports.destination);
+	struct nf_conn *connection = bpf_skb_ct_lookup(p->skb, &tuple, size, &opts, sizeof(opts));
 	unsigned long status;
 
 	if (likely(!connection))
@@ -57,31 +56,6 @@ static __always_inline bool kernel_ct_translates(struct packet *p, struct bpf_so
 	status = connection->status;
 	bpf_ct_release(connection);
 	return status & (KERNEL_CT_SNAT | KERNEL_CT_DNAT);
-}
-
-static __always_inline bool kernel_ct_translates_ipv4(struct packet *p, __be32 source, __be32 destination,
-						      struct ports ports, __u8 protocol)
-{
-	struct bpf_sock_tuple tuple = {};
-
-	tuple.ipv4.saddr = source;
-	tuple.ipv4.daddr = destination;
-	tuple.ipv4.sport = ports.source;
-	tuple.ipv4.dport = ports.destination;
-	return kernel_ct_translates(p, &tuple, sizeof(tuple.ipv4), protocol);
-}
-
-static __always_inline bool kernel_ct_translates_ipv6(struct packet *p, const struct address *source,
-						      const struct address *destination, struct ports ports,
-						      __u8 protocol)
-{
-	struct bpf_sock_tuple tuple = {};
-
-	__builtin_memcpy(tuple.ipv6.saddr, source, sizeof(tuple.ipv6.saddr));
-	__builtin_memcpy(tuple.ipv6.daddr, destination, sizeof(tuple.ipv6.daddr));
-	tuple.ipv6.sport = ports.source;
-	tuple.ipv6.dport = ports.destination;
-	return kernel_ct_translates(p, &tuple, sizeof(tuple.ipv6), protocol);
 }
 
 /* Whether a packet may be the first of its connection. Every UDP packet may. */
@@ -100,51 +74,41 @@ static __always_inline bool kernel_ct_may_initiate(struct packet *p, __u32 offse
  * An ICMP error quotes a packet of the receiver. If the kernel stack translated that packet, it must translate the
  * quotation back. Looks up the reply tuple.
  */
-STAGE kernel_ct_check_icmp(struct packet *p)
+STAGE kernel_ct_check_icmp(struct packet *p, bool ipv4, const struct packet_transport *at)
 {
-	const __u32 offset = ETH_HLEN + sizeof(struct iphdr);
-	struct {
+	struct address source, destination;
+	struct ports ports;
+	__u8 protocol;
+	union {
 		struct icmp_header icmp;
-		struct iphdr ip;
-		struct ports ports;
+		struct {
+			struct icmp_header icmp;
+			struct iphdr ip;
+			struct ports ports;
+		} v4;
+		struct {
+			struct icmp_header icmp;
+			struct ipv6hdr ip;
+			struct ports ports;
+		} v6;
 	} error;
+	__u32 size = ipv4 ? sizeof(error.v4) : sizeof(error.v6);
 
-	if (offset + sizeof(error) > packet_end(p->skb, 0, p->ip4->tot_len) ||
-	    bpf_skb_load_bytes(p->skb, offset, &error, sizeof(error)))
+	if (at->start + size > at->end || bpf_skb_load_bytes(p->skb, at->start, &error, size) ||
+	    !(ipv4 ? icmp_is_error_ipv4(error.icmp.type) : error.icmp.type < ICMPV6_ERRORS_END))
 		return NEXT; /* no ports quoted: no error, or not translatable */
-	switch (error.icmp.type) {
-	case ICMP_UNREACHABLE:
-	case ICMP_TIME_EXCEEDED:
-	case ICMP_PARAMETER_PROBLEM:
-		break;
-	default:
-		return NEXT;
+	if (ipv4) {
+		protocol = error.v4.ip.ihl == 5 ? error.v4.ip.protocol : 0;
+		address_from_ipv4(&source, error.v4.ip.daddr);
+		address_from_ipv4(&destination, error.v4.ip.saddr);
+		ports = (struct ports){error.v4.ports.destination, error.v4.ports.source};
+	} else {
+		protocol = error.v6.ip.nexthdr;
+		address_from_ipv6(&source, &error.v6.ip.daddr);
+		address_from_ipv6(&destination, &error.v6.ip.saddr);
+		ports = (struct ports){error.v6.ports.destination, error.v6.ports.source};
 	}
-	if (!kernel_ct_supports(error.ip.protocol) || error.ip.ihl != 5)
-		return PASS;
-	return kernel_ct_translates_ipv4(p, error.ip.daddr, error.ip.saddr,
-					 (struct ports){error.ports.destination, error.ports.source}, error.ip.protocol)
-		       ? PASS
-		       : NEXT;
-}
-
-/* Likewise for ICMPv6. */
-STAGE kernel_ct_check_icmpv6(struct packet *p)
-{
-	const __u32 offset = ETH_HLEN + sizeof(struct ipv6hdr);
-	struct {
-		struct icmp_header icmp;
-		struct ipv6hdr ip;
-		struct ports ports;
-	} error;
-
-	if (offset + sizeof(error) > packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len) ||
-	    bpf_skb_load_bytes(p->skb, offset, &error, sizeof(error)) || error.icmp.type >= ICMPV6_ERRORS_END)
-		return NEXT;
-	if (!kernel_ct_supports(error.ip.nexthdr))
-		return PASS;
-	return kernel_ct_translates_ipv6(p, (struct address *)&error.ip.daddr, (struct address *)&error.ip.saddr,
-					 (struct ports){error.ports.destination, error.ports.source}, error.ip.nexthdr)
+	return !kernel_ct_supports(protocol) || kernel_ct_translates(p, ipv4, &source, &destination, ports, protocol)
 		       ? PASS
 		       : NEXT;
 }
@@ -153,47 +117,25 @@ STAGE kernel_ct_check_icmpv6(struct packet *p)
  * A pod may use one source port towards a Service and towards its backend. Replies of both connections look alike,
  * so the second connection starts in the kernel stack, which gives it another port.
  */
-static __noinline enum verdict kernel_ct_check_ipv4(struct packet *p)
+static __noinline enum verdict kernel_ct_check_connection(struct packet *p)
 {
-	const __be16 fragment = bpf_htons(0x3fff); /* more fragments, or an offset (RFC 791, 3.1) */
-	const __u32 offset = ETH_HLEN + sizeof(struct iphdr);
-	__be32 source = p->source.word[3], destination = p->destination.word[3];
-	__u8 protocol = p->ip4->protocol;
+	bool ipv4 = p->protocol == bpf_htons(ETH_P_IP);
+	struct packet_transport at;
 	struct ports ports;
 
-	if (p->ip4->frag_off & fragment)
-		return PASS; /* the kernel stack reassembles it */
-	if (protocol == PROTOCOL_ICMP)
-		return kernel_ct_check_icmp(p);
-	if (!kernel_ct_supports(protocol) || offset + sizeof(ports) > packet_end(p->skb, 0, p->ip4->tot_len) ||
-	    bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
-		return PASS;
-	if (kernel_ct_translates_ipv4(p, source, destination, ports, protocol))
-		return PASS;
-	if (!kernel_ct_may_initiate(p, offset, protocol))
-		return NEXT;
-	ports = (struct ports){ports.destination, ports.source};
-	return kernel_ct_translates_ipv4(p, destination, source, ports, protocol) ? PASS : NEXT;
-}
-
-static __noinline enum verdict kernel_ct_check_ipv6(struct packet *p)
-{
-	const __u32 offset = ETH_HLEN + sizeof(struct ipv6hdr);
-	__u8 protocol = p->ip6->nexthdr;
-	struct ports ports;
-
-	if (protocol == PROTOCOL_ICMPV6)
-		return kernel_ct_check_icmpv6(p);
-	if (!kernel_ct_supports(protocol) ||
-	    offset + sizeof(ports) > packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len) ||
-	    bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
+	if (!packet_find_transport(p, &at))
+		return PASS; /* a fragment: the kernel stack reassembles it */
+	if (at.protocol == (ipv4 ? PROTOCOL_ICMP : PROTOCOL_ICMPV6))
+		return kernel_ct_check_icmp(p, ipv4, &at);
+	if (!kernel_ct_supports(at.protocol) || at.start + sizeof(ports) > at.end ||
+	    bpf_skb_load_bytes(p->skb, at.start, &ports, sizeof(ports)))
 		return PASS; /* extension headers, and protocols without lookup */
-	if (kernel_ct_translates_ipv6(p, &p->source, &p->destination, ports, protocol))
+	if (kernel_ct_translates(p, ipv4, &p->source, &p->destination, ports, at.protocol))
 		return PASS;
-	if (!kernel_ct_may_initiate(p, offset, protocol))
+	if (!kernel_ct_may_initiate(p, at.start, at.protocol))
 		return NEXT;
 	ports = (struct ports){ports.destination, ports.source};
-	return kernel_ct_translates_ipv6(p, &p->destination, &p->source, ports, protocol) ? PASS : NEXT;
+	return kernel_ct_translates(p, ipv4, &p->destination, &p->source, ports, at.protocol) ? PASS : NEXT;
 }
 
 /*
@@ -204,5 +146,5 @@ STAGE kernel_ct_check(struct packet *p)
 {
 	if (!config_kube_proxy || unlikely(p->options))
 		return NEXT;
-	return p->protocol == bpf_htons(ETH_P_IP) ? kernel_ct_check_ipv4(p) : kernel_ct_check_ipv6(p);
+	return kernel_ct_check_connection(p);
 }

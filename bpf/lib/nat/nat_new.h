@@ -23,26 +23,19 @@ static __always_inline int nat_new_service(struct nat_state *state, enum hook ho
 	enum lb_side side = hook == HOOK_FROM_POD ? LB_INTERNAL : LB_EXTERNAL;
 	struct nat_entry *to = &state->fresh.to;
 	struct tuple *t = &state->fresh.reply_tuple; /* scratch: nat_alloc sets it later */
+	int verdict;
 
 	*t = state->transport.tuple;
 	t->destination = state->frontend.address; /* another node's, if the packet was forwarded by DSR */
-	switch (service_choose(t, side, 0, &state->choice)) {
-	case LB_BACKEND:
-		to->destination = state->choice.backend.address;
-		to->destination_port = state->choice.backend.port;
-		to->service = state->choice.service;
-		return NAT_NEW_NEXT;
-	case LB_REJECT:
+	verdict = service_choose(t, side, 0, &state->choice);
+	if (verdict == LB_REJECT)
 		return NAT_NEW_REJECT;
-	case LB_DROP:
-		return DROP_NO_LOCAL_BACKEND;
-	case LB_DENY:
-		return DROP_SOURCE_NOT_ALLOWED;
-	case LB_TUNNEL_PORT:
-		return DROP_TUNNEL_PORT;
-	default:
-		return NAT_NEW_NEXT;
-	}
+	if (verdict != LB_BACKEND)
+		return verdict;
+	to->destination = state->choice.backend.address;
+	to->destination_port = state->choice.backend.port;
+	to->service = state->choice.service;
+	return NAT_NEW_NEXT;
 }
 
 /* Whether the packet is addressed to a frontend. */

@@ -19,7 +19,7 @@ static __always_inline const struct address *snat_address(__u32 ifindex, const s
 	if (!uplink)
 		return 0;
 	a = address_is_ipv4(like) ? &uplink->ipv4 : &uplink->ipv6;
-	return a->word[0] | a->word[1] | a->word[2] | a->word[3] ? a : 0;
+	return address_is_zero(a) ? 0 : a;
 }
 
 /* Whether untranslated packets must be dropped: a pod's address would leave the cluster. */
@@ -76,7 +76,7 @@ static __always_inline bool snat_use_tunnel(struct nat_entry *to)
 	__u32 family = !address_is_ipv4(&to->destination);
 	const struct address *a = bpf_map_lookup_elem(&tunnel_sources, &family);
 
-	if (!a || !(a->word[0] | a->word[1] | a->word[2] | a->word[3]))
+	if (!a || address_is_zero(a))
 		return false;
 	to->source = *a;
 	return true;

@@ -20,22 +20,12 @@ enum snat {
 static __always_inline bool snat_socket_has(void *ctx, const struct tuple *reply_tuple)
 {
 	struct bpf_sock_tuple tuple = {};
+	__u32 size = transport_lookup_tuple(&tuple, address_is_ipv4(&reply_tuple->source), &reply_tuple->source,
+					    reply_tuple->source_port, &reply_tuple->destination,
+					    reply_tuple->destination_port);
 	struct bpf_sock *socket;
-	__u32 size = sizeof(tuple.ipv6);
 	bool used;
 
-	if (address_is_ipv4(&reply_tuple->source)) {
-		size = sizeof(tuple.ipv4);
-		tuple.ipv4.saddr = reply_tuple->source.word[3];
-		tuple.ipv4.daddr = reply_tuple->destination.word[3];
-		tuple.ipv4.sport = reply_tuple->source_port;
-		tuple.ipv4.dport = reply_tuple->destination_port;
-	} else {
-		__builtin_memcpy(tuple.ipv6.saddr, &reply_tuple->source, sizeof(tuple.ipv6.saddr));
-		__builtin_memcpy(tuple.ipv6.daddr, &reply_tuple->destination, sizeof(tuple.ipv6.daddr));
-		tuple.ipv6.sport = reply_tuple->source_port;
-		tuple.ipv6.dport = reply_tuple->destination_port;
-	}
 	if (reply_tuple->protocol == PROTOCOL_UDP) {
 		socket = bpf_sk_lookup_udp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0);
 		if (socket)
@@ -155,7 +145,7 @@ static long snat_xdp_search_step(__u32 attempt, struct snat_xdp_search *s)
 	return s->result != NAT_ALLOC_TAKEN;
 }
 
-/* snat_alloc for XDP: state->fresh has a node address; keeps the client's port if possible. */
+/* snat_alloc for XDP: state->fresh is DSR, or has a node address and keeps the client's port if possible. */
 static __always_inline enum drop_reason snat_xdp_alloc(struct xdp_md *ctx, struct nat_state *state)
 {
 	struct snat_xdp_search s = {.ctx = ctx, .result = NAT_ALLOC_TAKEN};
@@ -163,12 +153,13 @@ static __always_inline enum drop_reason snat_xdp_alloc(struct xdp_md *ctx, struc
 
 	if (slot == NAT_SLOT_NONE)
 		return DROP_NAT_TABLE_FULL;
-	bpf_loop(1 + NAT_PORT_ATTEMPTS, snat_xdp_search_step, &s, 0);
+	if (state->fresh.to.flags & NAT_DSR)
+		s.result = nat_alloc(NAT_EVICT_NONE);
+	else
+		bpf_loop(1 + NAT_PORT_ATTEMPTS, snat_xdp_search_step, &s, 0);
 	nat_slot_release(slot, s.result == NAT_ALLOC_OK, true);
-	if (s.result == NAT_ALLOC_TAKEN)
-		return DROP_NAT_PORTS_EXHAUSTED;
-	if (s.result == NAT_ALLOC_FULL)
-		return DROP_NAT_TABLE_FULL;
+	if (s.result != NAT_ALLOC_OK)
+		return s.result == NAT_ALLOC_TAKEN ? DROP_NAT_PORTS_EXHAUSTED : DROP_NAT_TABLE_FULL;
 	state->entry = state->fresh.to;
 	return DROP_NONE;
 }

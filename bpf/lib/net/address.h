@@ -31,6 +31,12 @@ static __always_inline bool address_equals(const struct address *a, const struct
 		 (a->word[3] ^ b->word[3]));
 }
 
+/* Whether an address is unset, or is ::. */
+static __always_inline bool address_is_zero(const struct address *a)
+{
+	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
+}
+
 /* Mixes all four words. The caller multiplies once more by HASH_MULTIPLIER and takes the upper bits. */
 static __always_inline __u32 address_hash(const struct address *a)
 {
@@ -60,6 +66,5 @@ static __always_inline bool address_stays_on_link(const struct address *a)
 
 	if (address_is_ipv4(a))
 		return ipv4 >> 16 == 0xa9fe || ipv4 >> 28 == 0xe || ipv4 == 0xffffffff;
-	return first >> 22 == 0xfe80 >> 6 || first >> 24 == 0xff ||
-	       !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
+	return first >> 22 == 0xfe80 >> 6 || first >> 24 == 0xff || address_is_zero(a);
 }

@@ -146,6 +146,32 @@ STAGE packet_parse(struct packet *p)
 	return NEXT;
 }
 
+/* The transport header of a packet, and the end of the packet; offsets from the start of the frame. */
+struct packet_transport {
+	void *header;
+	__u32 start, end;
+	__u8 protocol; /* of IPv6, also that of an extension header */
+};
+
+/* Finds the transport header without reading it. Returns false for fragments and options of IPv4. */
+static __always_inline bool packet_find_transport(const struct packet *p, struct packet_transport *at)
+{
+	if (p->protocol == bpf_htons(ETH_P_IP)) {
+		if (unlikely(p->options || p->ip4->frag_off & bpf_htons(0x3fff)))
+			return false;
+		at->protocol = p->ip4->protocol;
+		at->header = p->ip4 + 1;
+		at->start = ETH_HLEN + sizeof(struct iphdr);
+		at->end = packet_end(p->skb, 0, p->ip4->tot_len);
+		return true;
+	}
+	at->protocol = p->ip6->nexthdr;
+	at->header = p->ip6 + 1;
+	at->start = ETH_HLEN + sizeof(struct ipv6hdr);
+	at->end = packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len);
+	return true;
+}
+
 /* Tests the pointer instead of the protocol: the verifier does not track that one implies the other. */
 static __always_inline bool packet_is_ip(const struct packet *p)
 {

@@ -148,6 +148,25 @@ static __always_inline bool transport_is_icmp(__u8 protocol)
 	return protocol == PROTOCOL_ICMP || protocol == PROTOCOL_ICMPV6;
 }
 
+/* Fills the tuple of a lookup in the kernel. Returns its size, which tells the kernel the family. */
+static __always_inline __u32 transport_lookup_tuple(struct bpf_sock_tuple *to, bool ipv4, const struct address *source,
+						    __be16 source_port, const struct address *destination,
+						    __be16 destination_port)
+{
+	if (ipv4) {
+		to->ipv4.saddr = source->word[3];
+		to->ipv4.daddr = destination->word[3];
+		to->ipv4.sport = source_port;
+		to->ipv4.dport = destination_port;
+		return sizeof(to->ipv4);
+	}
+	__builtin_memcpy(to->ipv6.saddr, source, sizeof(to->ipv6.saddr));
+	__builtin_memcpy(to->ipv6.daddr, destination, sizeof(to->ipv6.daddr));
+	to->ipv6.sport = source_port;
+	to->ipv6.dport = destination_port;
+	return sizeof(to->ipv6);
+}
+
 /*
  * ICMP echo has an identifier instead of ports: it is the requester's port, and the responder's port is 0. Two
  * hosts that ping each other with the same identifier so have two connections.

@@ -111,20 +111,13 @@ static __always_inline void policy_context_clear_flags(struct transport *t)
 static __always_inline bool policy_context_read_tcp(const struct packet *p, struct transport *t)
 {
 	const struct transport_header *h;
+	struct packet_transport at;
 
-	if (p->protocol == bpf_htons(ETH_P_IP)) {
-		if (p->options || p->ip4->frag_off & bpf_htons(0x3fff) || p->ip4->protocol != PROTOCOL_TCP)
-			return false;
-		h = (void *)(p->ip4 + 1);
-		t->offset = ETH_HLEN + sizeof(struct iphdr);
-		t->end = packet_end(p->skb, 0, p->ip4->tot_len);
-	} else {
-		if (p->ip6->nexthdr != PROTOCOL_TCP)
-			return false;
-		h = (void *)(p->ip6 + 1);
-		t->offset = ETH_HLEN + sizeof(struct ipv6hdr);
-		t->end = packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len);
-	}
+	if (!packet_find_transport(p, &at) || at.protocol != PROTOCOL_TCP)
+		return false;
+	h = at.header;
+	t->offset = at.start;
+	t->end = at.end;
 	if ((void *)(h + 1) > p->end || t->offset + TRANSPORT_TCP_WHOLE > t->end)
 		return false;
 	t->tuple.source = p->source;

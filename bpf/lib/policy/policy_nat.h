@@ -97,7 +97,7 @@ STAGE policy_check_reply(struct packet *p, struct nat_state *state, const struct
 		return NEXT;
 	if (unlikely(state->transport.tuple.destination_port != entry->destination_port))
 		return policy_check_nat_slow(p, &state->transport, entry, 0, enforce);
-	fc = flow_cache_slot_egress(&p->source, &p->destination);
+	fc = flow_cache_slot(&p->source, &p->destination, CACHED_EGRESS);
 	if (!fc)
 		return drop(p, DROP_INTERNAL_ERROR);
 	return likely(verdict_cache_hit(p, fc)) ? NEXT : policy_check_slow(p, fc, entry);

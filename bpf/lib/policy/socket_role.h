@@ -84,18 +84,9 @@ static __always_inline __u32 socket_state_of(struct __sk_buff *skb, struct bpf_s
 					     const struct address *own, __be16 own_port, const struct address *other,
 					     __be16 port, __u64 netns, __u8 protocol)
 {
-	if (address_is_ipv4(own)) {
-		tuple->ipv4.saddr = other->word[3];
-		tuple->ipv4.daddr = own->word[3];
-		tuple->ipv4.sport = port;
-		tuple->ipv4.dport = own_port;
-		return socket_lookup(skb, tuple, sizeof(tuple->ipv4), netns, protocol);
-	}
-	__builtin_memcpy(tuple->ipv6.saddr, other, sizeof(tuple->ipv6.saddr));
-	__builtin_memcpy(tuple->ipv6.daddr, own, sizeof(tuple->ipv6.daddr));
-	tuple->ipv6.sport = port;
-	tuple->ipv6.dport = own_port;
-	return socket_lookup(skb, tuple, sizeof(tuple->ipv6), netns, protocol);
+	__u32 size = transport_lookup_tuple(tuple, address_is_ipv4(own), other, port, own, own_port);
+
+	return socket_lookup(skb, tuple, size, netns, protocol);
 }
 
 /*

@@ -72,23 +72,14 @@ static __always_inline void verdict_cache_count(struct verdict_cache *cached, __
 static __always_inline bool verdict_cache_hit(const struct packet *p, struct flow_cache_entry *fc)
 {
 	const struct transport_header *ports;
-	__u32 end, start;
+	struct packet_transport at;
 	__u8 protocol;
 
-	if (p->protocol == bpf_htons(ETH_P_IP)) {
-		if (unlikely(p->options || p->ip4->frag_off & bpf_htons(0x3fff)))
-			return false;
-		protocol = p->ip4->protocol;
-		ports = (void *)(p->ip4 + 1);
-		start = ETH_HLEN + sizeof(struct iphdr);
-		end = packet_end(p->skb, 0, p->ip4->tot_len);
-	} else {
-		protocol = p->ip6->nexthdr;
-		ports = (void *)(p->ip6 + 1);
-		start = ETH_HLEN + sizeof(struct ipv6hdr);
-		end = packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len);
-	}
-	if (unlikely(end < start + (protocol == PROTOCOL_TCP ? TRANSPORT_TCP_WHOLE : TRANSPORT_OTHER_LENGTH)))
+	if (!packet_find_transport(p, &at))
+		return false;
+	ports = at.header;
+	protocol = at.protocol;
+	if (unlikely(at.end < at.start + (protocol == PROTOCOL_TCP ? TRANSPORT_TCP_WHOLE : TRANSPORT_OTHER_LENGTH)))
 		return false;
 	if (protocol == PROTOCOL_TCP) {
 		if ((void *)(ports + 1) > p->end)
