@@ -173,7 +173,7 @@ func (t *Attacher) attach(a Attachment, ifindex int) error {
 // name, the link cannot be updated, and its pin is removed first.
 func (t *Attacher) attachLink(a Attachment, ifindex int, h hook) error {
 	update := func(old link.Link) (bool, error) {
-		if !linkIsOn(old, ifindex) {
+		if !linkIsAt(old, uint64(ifindex)) {
 			return false, nil
 		}
 		err := old.Update(h.program)
@@ -191,13 +191,34 @@ func (t *Attacher) attachLink(a Attachment, ifindex int, h hook) error {
 	})
 }
 
-func linkIsOn(l link.Link, ifindex int) bool {
+// linkIsAt reports whether a link is at a device, by its index, or at a cgroup, by its id. It is at none if that was
+// removed, since the kernel has then detached it.
+func linkIsAt(l link.Link, target uint64) bool {
 	info, err := l.Info()
 	if err != nil {
 		return false
 	}
-	tcx := info.TCX()
-	return tcx != nil && int(tcx.Ifindex) == ifindex
+	switch tcx, xdp, cgroup := info.TCX(), info.XDP(), info.Cgroup(); {
+	case tcx != nil:
+		return uint64(tcx.Ifindex) == target
+	case xdp != nil:
+		return uint64(xdp.Ifindex) == target
+	default:
+		return cgroup != nil && cgroup.CgroupId == target
+	}
+}
+
+// checkLink reports that a pinned link is not at its device or cgroup.
+func checkLink(pin string, target uint64) error {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		return fmt.Errorf("open pinned link: %w", err)
+	}
+	defer l.Close()
+	if !linkIsAt(l, target) {
+		return errors.New("its link is detached")
+	}
+	return nil
 }
 
 // attachFilter is for kernels before 6.6: the device keeps a filter of its clsact qdisc alive. The pin of the program
@@ -299,13 +320,5 @@ func (t *Attacher) checkAttached(a Attachment, ifindex int, h hook) error {
 		}
 		return errors.New("its filter is gone")
 	}
-	l, err := link.LoadPinnedLink(t.pin(a), nil)
-	if err != nil {
-		return fmt.Errorf("open pinned link: %w", err)
-	}
-	defer l.Close()
-	if !linkIsOn(l, ifindex) {
-		return errors.New("its link has lost the device")
-	}
-	return nil
+	return checkLink(t.pin(a), uint64(ifindex))
 }

@@ -237,7 +237,7 @@ func TestSocketCgroups(t *testing.T) {
 	if err := os.Mkdir(gone, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.D.CheckSockets(); err == nil || !strings.Contains(err.Error(), "has lost the cgroup") {
+	if err := r.D.CheckSockets(); err == nil || !strings.Contains(err.Error(), "its link is detached") {
 		t.Errorf("the check says %v", err)
 	}
 	if err := errors.Join(r.D.AttachSockets(), r.D.CheckSockets()); err != nil {

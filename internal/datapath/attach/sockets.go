@@ -60,7 +60,7 @@ func (t *Attacher) attachSocket(name string, id uint64) error {
 		return fmt.Errorf("open pinned link: %w", err)
 	default:
 		defer old.Close()
-		if linkIsAtCgroup(old, id) {
+		if linkIsAt(old, id) {
 			err := old.Update(program)
 			if err == nil {
 				return nil
@@ -96,21 +96,9 @@ func (t *Attacher) CheckSockets() error {
 		return err
 	}
 	for _, name := range bpf.SocketProgramNames {
-		if err := checkSocket(filepath.Join(load.SocketDir(t.objects.Config.Root), name), id); err != nil {
+		if err := checkLink(filepath.Join(load.SocketDir(t.objects.Config.Root), name), id); err != nil {
 			return fmt.Errorf("%s is not attached to cgroup %s: %w", name, t.objects.Config.Cgroup, err)
 		}
-	}
-	return nil
-}
-
-func checkSocket(pin string, id uint64) error {
-	l, err := link.LoadPinnedLink(pin, nil)
-	if err != nil {
-		return fmt.Errorf("open pinned link: %w", err)
-	}
-	defer l.Close()
-	if !linkIsAtCgroup(l, id) {
-		return errors.New("its link has lost the cgroup")
 	}
 	return nil
 }
@@ -147,16 +135,6 @@ func detachSockets(root string) (detached []string, err error) {
 		errs = append(errs, fmt.Errorf("remove directory of links: %w", err))
 	}
 	return detached, errors.Join(errs...)
-}
-
-// linkIsAtCgroup is false for a link whose cgroup was removed, since the kernel has then detached it.
-func linkIsAtCgroup(l link.Link, id uint64) bool {
-	info, err := l.Info()
-	if err != nil {
-		return false
-	}
-	c := info.Cgroup()
-	return c != nil && c.CgroupId == id
 }
 
 // cgroupID is the kernel's ID of a directory's cgroup: the inode number, on 64-bit machines.

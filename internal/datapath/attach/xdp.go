@@ -71,7 +71,7 @@ func (t *Attacher) attachXDP(a Attachment, ifindex int) error {
 		return err
 	}
 	update := func(old link.Link) (bool, error) {
-		if !xdpLinkIsOn(old, ifindex) {
+		if !linkIsAt(old, uint64(ifindex)) {
 			return false, nil
 		}
 		if err := old.Update(program); err != nil {
@@ -82,15 +82,6 @@ func (t *Attacher) attachXDP(a Attachment, ifindex int) error {
 	return renewLink(t.pin(a), update, func() (link.Link, error) {
 		return link.AttachXDP(link.XDPOptions{Program: program, Interface: ifindex, Flags: link.XDPDriverMode})
 	})
-}
-
-func xdpLinkIsOn(l link.Link, ifindex int) bool {
-	info, err := l.Info()
-	if err != nil {
-		return false
-	}
-	xdp := info.XDP()
-	return xdp != nil && int(xdp.Ifindex) == ifindex
 }
 
 // allowXDPTo lets wire_xdp at other uplinks redirect to this one.
@@ -110,16 +101,9 @@ func (t *Attacher) forbidXDPTo(ifindex int) error {
 
 // checkAcceleration reports that an uplink has lost the program that Accelerate attached.
 func (t *Attacher) checkAcceleration(name string, ifindex int) error {
-	l, err := link.LoadPinnedLink(t.pin(Attachment{name, bpf.ProgWireXdp}), nil)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("open pinned link of %s at %s: %w", bpf.ProgWireXdp, name, err)
-	}
-	defer l.Close()
-	if !xdpLinkIsOn(l, ifindex) {
-		return fmt.Errorf("%s is not attached to %s: its link has lost the device", bpf.ProgWireXdp, name)
+	err := checkLink(t.pin(Attachment{name, bpf.ProgWireXdp}), uint64(ifindex))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s is not attached to %s: %w", bpf.ProgWireXdp, name, err)
 	}
 	return nil
 }

@@ -31,6 +31,14 @@ func BackendOf(b netip.AddrPort) Backend {
 	return Backend{Address: AddressOf(b.Addr()), Port: NetworkOrder(b.Port())}
 }
 
+// TupleOf is the tuple of packets between two ends.
+func TupleOf(source, destination netip.AddrPort, protocol uint8) Tuple {
+	return Tuple{
+		Source: AddressOf(source.Addr()), Destination: AddressOf(destination.Addr()),
+		SourcePort: NetworkOrder(source.Port()), DestinationPort: NetworkOrder(destination.Port()), Protocol: protocol,
+	}
+}
+
 // NetworkOrder converts a port to network byte order and back.
 func NetworkOrder(port uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port))

@@ -120,10 +120,7 @@ func (s *Table) Complete(events []flow.Event) error {
 
 // keyOf is the conntrack key of an event.
 func keyOf(e *flow.Event) bpf.Tuple {
-	key, _ := bpf.ConntrackKey(bpf.Tuple{
-		Source: bpf.AddressOf(e.Source.Addr()), Destination: bpf.AddressOf(e.Destination.Addr()),
-		SourcePort: bpf.NetworkOrder(e.Source.Port()), DestinationPort: bpf.NetworkOrder(e.Destination.Port()), Protocol: e.Protocol,
-	})
+	key, _ := bpf.ConntrackKey(bpf.TupleOf(e.Source, e.Destination, e.Protocol))
 	return key
 }
 

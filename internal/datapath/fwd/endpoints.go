@@ -73,16 +73,13 @@ func (t Endpoints) remove(a netip.Addr) error {
 // All returns the table.
 func (t Endpoints) All() (map[netip.Addr]Endpoint, error) {
 	all := map[netip.Addr]Endpoint{}
-	var key bpf.Address
-	var value bpf.Endpoint
-	it := t.m.Iterate()
-	for it.Next(&key, &value) {
-		all[key.Addr()] = Endpoint{
-			Interface: int(value.Ifindex), PodMAC: value.PodMac, HostMAC: value.HostMac, ThroughStack: value.ThroughStack != 0,
-			Namespace: int(value.Netns),
+	err := table.Read(t.m, func(k *bpf.Address, v *bpf.Endpoint) {
+		all[k.Addr()] = Endpoint{
+			Interface: int(v.Ifindex), PodMAC: v.PodMac, HostMAC: v.HostMac, ThroughStack: v.ThroughStack != 0,
+			Namespace: int(v.Netns),
 		}
-	}
-	if err := it.Err(); err != nil {
+	})
+	if err != nil {
 		return nil, fmt.Errorf("read endpoints: %w", err)
 	}
 	return all, nil

@@ -119,7 +119,7 @@ func TestDirectNotForThese(t *testing.T) {
 				p := fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(client, f.Frontend.Addr()).Tcp(41000, f.Frontend.Port()).Segment(fixtures.TcpSYN, 1, 0)
 				r.Netns.Do(func() { _, _ = r.Run(harness.Run{Program: program, In: p.Bytes()}) })
 				var there bpf.NatEntry
-				if err := r.D.Objects.Maps.NatPending.Lookup(fixtures.TupleOf(f.Client, f.Frontend, fixtures.ProtoTCP), &there); err != nil {
+				if err := r.D.Objects.Maps.NatPending.Lookup(bpf.TupleOf(f.Client, f.Frontend, fixtures.ProtoTCP), &there); err != nil {
 					t.Fatalf("%s: client %s has begun nothing: %v", program, client, err)
 				}
 				if got := bpf.NatFlag(there.Flags)&bpf.NatFlagNAT_DSR != 0; got != direct {
@@ -149,7 +149,7 @@ func TestTunnelledBackendSeesInternalIP(t *testing.T) {
 		p := fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(f.Client.Addr(), f.Frontend.Addr()).Tcp(f.Client.Port(), f.Frontend.Port()).Segment(fixtures.TcpSYN, 1, 0)
 		r.Netns.Do(func() { _, _ = r.Run(harness.WireBrings(p)) })
 		var there bpf.NatEntry
-		if err := r.D.Objects.Maps.NatPending.Lookup(fixtures.TupleOf(f.Client, f.Frontend, fixtures.ProtoTCP), &there); err != nil {
+		if err := r.D.Objects.Maps.NatPending.Lookup(bpf.TupleOf(f.Client, f.Frontend, fixtures.ProtoTCP), &there); err != nil {
 			t.Fatal(err)
 		}
 		if there.Source.Addr() != fixtures.NodeA.Addr(family) {
@@ -291,7 +291,7 @@ func TestWhoMayReportToStack(t *testing.T) {
 			t.Fatal(err)
 		}
 		there.Seen, back.Seen = uint64(now), uint64(now)
-		for key, value := range map[bpf.Tuple]bpf.NatEntry{fixtures.TupleOf(pod, frontend, fixtures.ProtoUDP): there, fixtures.TupleOf(other, pod, fixtures.ProtoUDP): back} {
+		for key, value := range map[bpf.Tuple]bpf.NatEntry{bpf.TupleOf(pod, frontend, fixtures.ProtoUDP): there, bpf.TupleOf(other, pod, fixtures.ProtoUDP): back} {
 			if err := r.D.Objects.Maps.Nat.Put(key, value); err != nil {
 				t.Fatal(err)
 			}

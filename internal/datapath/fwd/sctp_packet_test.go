@@ -91,8 +91,8 @@ func sends(r *harness.Harness, t *testing.T, p fixtures.Packet) harness.Outcome 
 // associated looks for both directions of an association.
 func associated(r *harness.Harness, a association) (there, back bpf.NatEntry, both bool) {
 	m := r.D.Objects.Maps.Nat
-	err1 := m.Lookup(fixtures.TupleOf(a.Client, a.Frontend, fixtures.ProtoSCTP), &there)
-	err2 := m.Lookup(fixtures.TupleOf(a.Backend, a.Node, fixtures.ProtoSCTP), &back)
+	err1 := m.Lookup(bpf.TupleOf(a.Client, a.Frontend, fixtures.ProtoSCTP), &there)
+	err2 := m.Lookup(bpf.TupleOf(a.Backend, a.Node, fixtures.ProtoSCTP), &back)
 	return there, back, err1 == nil && err2 == nil
 }
 

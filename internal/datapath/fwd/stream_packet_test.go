@@ -14,7 +14,7 @@ import (
 // datagrams is the established connection of a flow of UDP, both directions.
 func datagrams(r *harness.Harness, tb testing.TB, f fixtures.Visit) (keys [2]bpf.Tuple, values [2]bpf.NatEntry) {
 	tb.Helper()
-	keys = [2]bpf.Tuple{fixtures.TupleOf(f.Client, f.Frontend, fixtures.ProtoUDP), fixtures.TupleOf(f.Backend, f.Node, fixtures.ProtoUDP)}
+	keys = [2]bpf.Tuple{bpf.TupleOf(f.Client, f.Frontend, fixtures.ProtoUDP), bpf.TupleOf(f.Backend, f.Node, fixtures.ProtoUDP)}
 	for i, key := range keys {
 		if err := r.D.Objects.Maps.Nat.Lookup(key, &values[i]); err != nil {
 			tb.Fatal(err)

@@ -34,13 +34,10 @@ func NewUplinks(m *bpf.Maps, g *table.Generation) Uplinks { return Uplinks{m.Upl
 // All returns the table.
 func (t Uplinks) All() (map[int]Uplink, error) {
 	all := map[int]Uplink{}
-	var key uint32
-	var value bpf.Uplink
-	it := t.m.Iterate()
-	for it.Next(&key, &value) {
-		all[int(key)] = Uplink{IPv4: value.Ipv4.Addr(), IPv6: value.Ipv6.Addr(), MAC: value.Mac, MTU: int(value.Mtu)}
-	}
-	if err := it.Err(); err != nil {
+	err := table.Read(t.m, func(k *uint32, v *bpf.Uplink) {
+		all[int(*k)] = Uplink{IPv4: v.Ipv4.Addr(), IPv6: v.Ipv6.Addr(), MAC: v.Mac, MTU: int(v.Mtu)}
+	})
+	if err != nil {
 		return nil, fmt.Errorf("read uplinks: %w", err)
 	}
 	return all, nil

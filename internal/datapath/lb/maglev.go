@@ -3,7 +3,6 @@ package lb
 import (
 	"encoding/binary"
 	"net/netip"
-	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -17,9 +16,16 @@ const maglevBlock = len(bpf.MaglevBlock{}.Entries)
 
 // maglevTables are the tables of consistent hashing in the map `maglev`. A table depends on the backends' addresses and on
 // its size alone, so the ports of a Service share one; it is never changed.
-type maglevTables struct {
-	*interned
-	m *ebpf.Map
+func maglevTables(m *ebpf.Map) interned[bpf.MaglevKey, bpf.MaglevBlock] {
+	return interned[bpf.MaglevKey, bpf.MaglevBlock]{
+		m: m, name: bpf.MapMaglev,
+		key:  func(id, index uint32) bpf.MaglevKey { return bpf.MaglevKey{Table: id, Block: index} },
+		idOf: func(k bpf.MaglevKey) uint32 { return k.Table },
+		encode: func(content string) []bpf.MaglevBlock {
+			size, addresses := unpackTable(content)
+			return blocksOf(service.Maglev(addresses, size), maglevWidth(len(addresses)))
+		},
+	}
 }
 
 // maglevWidth is how many bytes an entry of a table takes that has so many backends.
@@ -52,27 +58,6 @@ func unpackTable(content string) (size int, addresses []netip.Addr) {
 	return size, addresses
 }
 
-// write computes and writes the tables that are not in the map yet and returns the number of entries. They are
-// unreferenced, so if the map is full, none stays.
-func (t maglevTables) write(tables []*item) (int, error) {
-	w := table.Writes[bpf.MaglevKey, bpf.MaglevBlock]{M: t.m}
-	for _, table := range tables {
-		size, addresses := unpackTable(table.content)
-		for i, block := range blocksOf(service.Maglev(addresses, size), maglevWidth(len(addresses))) {
-			w.Add(bpf.MaglevKey{Table: table.id, Block: uint32(i)}, block)
-		}
-	}
-	done, err := w.Do()
-	if err != nil {
-		_, cleared := table.Delete(t.m, w.Keys[:done])
-		return 0, table.FullOr(bpf.MapMaglev, t.m, err, cleared)
-	}
-	for _, table := range tables {
-		table.written = true
-	}
-	return done, nil
-}
-
 // blocksOf cuts a table into entries of the map.
 func blocksOf(table []uint16, width int) []bpf.MaglevBlock {
 	perBlock := maglevBlock / width
@@ -88,20 +73,10 @@ func blocksOf(table []uint16, width int) []bpf.MaglevBlock {
 	return blocks
 }
 
-// sweep deletes the tables unused for longer than grace.
-func (t maglevTables) sweep(now time.Time) (deleted int, err error) {
-	var keys []bpf.MaglevKey
-	for _, table := range t.due(now) {
-		for i := range table.entries {
-			keys = append(keys, bpf.MaglevKey{Table: table.id, Block: uint32(i)})
-		}
-	}
-	return table.Delete(t.m, keys)
-}
-
-// recover keeps the tables that a Service refers to and deletes the others. wanted has their contents by id. Tables
+// recoverTables keeps the tables that a Service refers to and deletes the others. wanted has their contents by id. Tables
 // are not computed again: they follow from the content by a function that must never change.
-func (t maglevTables) recover(wanted map[uint32]string) (deleted int, err error) {
+func (s *Services) recoverTables(wanted map[uint32]string) (deleted int, err error) {
+	t := &s.tables
 	found := map[uint32]int{}
 	err = table.Read(t.m, func(k *bpf.MaglevKey, _ *bpf.MaglevBlock) { found[k.Table]++ })
 	if err != nil {
@@ -121,17 +96,5 @@ func (t maglevTables) recover(wanted map[uint32]string) (deleted int, err error)
 		}
 		t.adopt(id, content, blocks)
 	}
-	if len(orphans) == 0 {
-		return 0, nil
-	}
-	var keys []bpf.MaglevKey
-	err = table.Read(t.m, func(k *bpf.MaglevKey, _ *bpf.MaglevBlock) {
-		if orphans[k.Table] {
-			keys = append(keys, *k)
-		}
-	})
-	if err != nil {
-		return 0, err
-	}
-	return table.Delete(t.m, keys)
+	return t.remove(orphans)
 }

@@ -71,7 +71,7 @@ func TestMaglevChoices(t *testing.T) {
 				p := fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(client.Addr(), frontend.Addr()).Udp(client.Port(), frontend.Port())
 				r.Netns.Do(func() { _, _ = r.Run(harness.Run{Program: program, In: p.Bytes()}) })
 				var got bpf.NatEntry
-				if err := r.D.Objects.Maps.NatPending.Lookup(fixtures.TupleOf(client, frontend, fixtures.ProtoUDP), &got); err != nil {
+				if err := r.D.Objects.Maps.NatPending.Lookup(bpf.TupleOf(client, frontend, fixtures.ProtoUDP), &got); err != nil {
 					t.Fatalf("%s of %s begins no connection: %v", program, client, err)
 				}
 				want := all[table[hashOf(client, frontend.Port(), fixtures.ProtoUDP)%uint32(size)]].Addr()

@@ -49,7 +49,7 @@ func setSeen(r *harness.Harness, tb testing.TB, f fixtures.Visit, there, back ui
 	tb.Helper()
 	t, b, _ := r.Established(tb, f)
 	t.Seen, b.Seen = there, back
-	for key, value := range map[bpf.Tuple]bpf.NatEntry{fixtures.TupleOf(f.Client, f.Frontend, fixtures.ProtoTCP): t, fixtures.TupleOf(f.Backend, f.Node, fixtures.ProtoTCP): b} {
+	for key, value := range map[bpf.Tuple]bpf.NatEntry{bpf.TupleOf(f.Client, f.Frontend, fixtures.ProtoTCP): t, bpf.TupleOf(f.Backend, f.Node, fixtures.ProtoTCP): b} {
 		if err := r.D.Objects.Maps.Nat.Put(key, value); err != nil {
 			tb.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestNodePortOfOwnNode(t *testing.T) {
 		c := harness.Delivered(name, harness.PodSends(p), translated, fixtures.PodA2)
 		c.In = p.Bytes()
 		r.CheckOne(t, c)
-		key := bpf.Frontend{Address: bpf.AddressOf(frontend.Addr()), Port: fixtures.Swap16(frontend.Port()), Protocol: protocol}
+		key := bpf.Frontend{Address: bpf.AddressOf(frontend.Addr()), Port: bpf.NetworkOrder(frontend.Port()), Protocol: protocol}
 		if err := r.D.Objects.Maps.Services.Delete(key); err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,8 @@ func (s *Services) recover() (deleted int, err error) {
 	}
 	// A failed attempt is repeated from the start.
 	s.frontends, s.strangers = map[bpf.Frontend]held{}, nil
-	s.sets.interned, s.tables.interned = newInterned(), newInterned()
+	s.sets.clear()
+	s.tables.clear()
 	err = table.Read(s.services, func(k *bpf.Frontend, v *bpf.Service) {
 		s.frontends[*k] = held{value: *v}
 		s.stranger(v.Id)
@@ -31,11 +32,11 @@ func (s *Services) recover() (deleted int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("read map %s: %w", bpf.MapServices, err)
 	}
-	deleted, err = s.sets.recover()
+	deleted, err = s.recoverSets()
 	if err != nil {
 		return deleted, fmt.Errorf("recover map %s: %w", bpf.MapBackends, err)
 	}
-	n, err := s.tables.recover(s.tablesReferred())
+	n, err := s.recoverTables(s.tablesReferred())
 	deleted += n
 	if err != nil {
 		return deleted, fmt.Errorf("recover map %s: %w", bpf.MapMaglev, err)

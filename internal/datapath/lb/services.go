@@ -29,8 +29,8 @@ type Services struct {
 	services   *ebpf.Map
 	counts     *ebpf.Map
 	affinities affinities
-	sets       backendSets
-	tables     maglevTables
+	sets       interned[bpf.BackendKey, bpf.Backend]
+	tables     interned[bpf.MaglevKey, bpf.MaglevBlock]
 	sources    serviceSources
 	maglevSize int // 0: by the number of backends
 
@@ -74,8 +74,8 @@ func New(m *bpf.Maps, maglevSize int) *Services {
 		services:   m.Services,
 		counts:     m.ServiceCounts,
 		affinities: affinities{here: m.Affinities, outside: m.AffinitiesExt},
-		sets:       backendSets{newInterned(), m.Backends},
-		tables:     maglevTables{newInterned(), m.Maglev},
+		sets:       backendSets(m.Backends),
+		tables:     maglevTables(m.Maglev),
 		sources:    serviceSources{m: m.ServiceSources},
 		maglevSize: maglevSize,
 		frontends:  map[bpf.Frontend]held{},

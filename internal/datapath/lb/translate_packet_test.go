@@ -30,7 +30,7 @@ func TestToWireLeavesDirect(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{DSR: true})
 	fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
 		f := fixtures.FlowOf(family)
-		putNAT(r, t, fixtures.TupleOf(f.Client, f.Frontend, protocol),
+		putNAT(r, t, bpf.TupleOf(f.Client, f.Frontend, protocol),
 			fixtures.ConnectionOf(f.Client, f.Backend, bpf.NatFlagNAT_INITIATOR|bpf.NatFlagNAT_DSR))
 		r.CheckOne(t, harness.Passes(name, harness.StackSends(transport(fixtures.ToWire(), f.Client, f.Frontend))))
 	})
@@ -44,7 +44,7 @@ func TestThroughStackToExternal(t *testing.T) {
 		from, to := netip.AddrPortFrom(fixtures.PodA.Addr(family), 45001), netip.AddrPortFrom(fixtures.External.Addr(family), 443)
 		masqueraded := fixtures.ConnectionOf(netip.AddrPortFrom(fixtures.NodeA.Addr(family), 45001), to, bpf.NatFlagNAT_INITIATOR)
 		masqueraded.Service = 0
-		putNAT(r, t, fixtures.TupleOf(from, to, protocol), masqueraded)
+		putNAT(r, t, bpf.TupleOf(from, to, protocol), masqueraded)
 		r.CheckOne(t, harness.Passes(name, harness.PodSends(transport(fixtures.FromPod(), from, to))))
 	})
 }
@@ -54,9 +54,9 @@ func TestHalvesOfDifferentConnections(t *testing.T) {
 	r := harness.NewServices(t, config.Datapath{})
 	fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
 		f := fixtures.FlowOf(family)
-		putNAT(r, t, fixtures.TupleOf(f.Client, f.Frontend, protocol), fixtures.ConnectionOf(f.Node, f.Backend, bpf.NatFlagNAT_INITIATOR))
+		putNAT(r, t, bpf.TupleOf(f.Client, f.Frontend, protocol), fixtures.ConnectionOf(f.Node, f.Backend, bpf.NatFlagNAT_INITIATOR))
 		other := netip.AddrPortFrom(f.Client.Addr().Next(), f.Client.Port())
-		putNAT(r, t, fixtures.TupleOf(f.Backend, f.Node, protocol), fixtures.ConnectionOf(f.Frontend, other, 0))
+		putNAT(r, t, bpf.TupleOf(f.Backend, f.Node, protocol), fixtures.ConnectionOf(f.Frontend, other, 0))
 		r.Netns.Do(func() {
 			_, _ = r.Run(harness.WireBrings(transport(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, f.Frontend)))
 		})

@@ -162,7 +162,7 @@ func TestConnectionsOfWires(t *testing.T) {
 				p := fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(client.Addr(), frontend.Addr()).Tcp(client.Port(), frontend.Port()).Segment(fixtures.TcpSYN, 1, 0)
 				r.Netns.Do(func() { _, _ = r.Run(harness.Run{Program: bpf.ProgFromWire, In: p.Bytes()}) })
 				var there bpf.NatEntry
-				if err := r.D.Objects.Maps.NatPending.Lookup(fixtures.TupleOf(client, frontend, fixtures.ProtoTCP), &there); err != nil {
+				if err := r.D.Objects.Maps.NatPending.Lookup(bpf.TupleOf(client, frontend, fixtures.ProtoTCP), &there); err != nil {
 					t.Fatalf("nothing begins to %s: %v", c.backend.Addr(family), err)
 				}
 				if got := bpf.NatFlag(there.Flags)&fixtures.FlagWire != 0; got != c.wire {
@@ -204,7 +204,7 @@ func TestXDPDrops(t *testing.T) {
 		r.Serve(t, closed, bpf.ServiceFlagSERVICE_SOURCES, fixtures.FlowOf(family).Backend)
 		r.Serve(t, elsewhere, 0)
 		for _, protocol := range []uint8{fixtures.ProtoTCP, fixtures.ProtoUDP} {
-			key := bpf.Frontend{Address: bpf.AddressOf(elsewhere.Addr()), Port: fixtures.Swap16(elsewhere.Port()), Protocol: protocol}
+			key := bpf.Frontend{Address: bpf.AddressOf(elsewhere.Addr()), Port: bpf.NetworkOrder(elsewhere.Port()), Protocol: protocol}
 			var s bpf.Service
 			if err := r.D.Objects.Maps.Services.Lookup(key, &s); err != nil {
 				t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -26,22 +27,9 @@ func (c *Table) ForgetPods(gone []netip.Addr) (removed int, err error) {
 		addresses[bpf.AddressOf(a)] = true
 		keys = append(keys, bpf.AddressOf(a))
 	}
-	for _, m := range []*ebpf.Map{c.entries, c.pending} {
-		var found []entry
-		e := table.Read(m, func(k *bpf.Tuple, v *bpf.NatEntry) {
-			if addresses[k.Source] || addresses[k.Destination] || addresses[v.Source] || addresses[v.Destination] {
-				found = append(found, entry{*k, *v, m == c.pending})
-			}
-		})
-		if e != nil {
-			err = errors.Join(err, fmt.Errorf("read connections: %w", e))
-		}
-		for _, e := range found {
-			n, e := c.remove(e)
-			removed += n
-			err = errors.Join(err, e)
-		}
-	}
+	removed, err = c.removeAll([]*ebpf.Map{c.entries, c.pending}, func(e entry) bool {
+		return slices.ContainsFunc(e.addresses(), func(a bpf.Address) bool { return addresses[a] })
+	})
 	n, e := table.Delete(c.pods.m, keys)
 	if e != nil {
 		e = fmt.Errorf("take pods off map %s: %w", bpf.MapNatPods, e)
@@ -54,7 +42,7 @@ func (c *Table) Addresses(visit func(netip.Addr)) error {
 	var err error
 	for _, m := range []*ebpf.Map{c.entries, c.pending} {
 		err = errors.Join(err, table.Read(m, func(k *bpf.Tuple, v *bpf.NatEntry) {
-			for _, a := range []bpf.Address{k.Source, k.Destination, v.Source, v.Destination} {
+			for _, a := range (entry{key: *k, value: *v}).addresses() {
 				visit(a.Addr())
 			}
 		}))

@@ -174,7 +174,7 @@ func TestNodePortConnectionsFull(t *testing.T) {
 			}
 		}
 		// A closed connection frees its entry.
-		if err := r.D.NAT.RemoveByKey(fixtures.TupleOf(old[0].f.Client, old[0].f.Frontend, fixtures.ProtoTCP)); err != nil {
+		if err := r.D.NAT.RemoveByKey(bpf.TupleOf(old[0].f.Client, old[0].f.Frontend, fixtures.ProtoTCP)); err != nil {
 			t.Fatal(err)
 		}
 		if v := visits(r, program, family, 200); !v.opens(t) || !v.establishes(t) || !v.continues(t) {

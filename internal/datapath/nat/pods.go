@@ -36,7 +36,7 @@ func (p podsInUse) see(e entry) {
 	if len(p) == 0 {
 		return
 	}
-	for _, a := range []bpf.Address{e.key.Source, e.key.Destination, e.value.Source, e.value.Destination} {
+	for _, a := range e.addresses() {
 		if pod := p[a]; pod != nil {
 			pod.used = true
 		}

@@ -24,8 +24,8 @@ func natPorts(r *harness.Harness, tb testing.TB, f fixtures.Visit) map[netip.Add
 		var value bpf.NatEntry
 		it := m.Iterate()
 		for it.Next(&key, &value) {
-			if bpf.NatFlag(value.Flags)&bpf.NatFlagNAT_INITIATOR != 0 && key.DestinationPort == fixtures.Swap16(f.Frontend.Port()) {
-				ports[netip.AddrPortFrom(key.Source.Addr(), fixtures.Swap16(key.SourcePort))] = fixtures.Swap16(value.SourcePort)
+			if bpf.NatFlag(value.Flags)&bpf.NatFlagNAT_INITIATOR != 0 && key.DestinationPort == bpf.NetworkOrder(f.Frontend.Port()) {
+				ports[netip.AddrPortFrom(key.Source.Addr(), bpf.NetworkOrder(key.SourcePort))] = bpf.NetworkOrder(value.SourcePort)
 			}
 		}
 		if err := it.Err(); err != nil {
@@ -46,8 +46,8 @@ func endRig(r *harness.Harness, tb testing.TB, f fixtures.Visit, client netip.Ad
 		tb.Fatal(err)
 	}
 	for key, value := range map[bpf.Tuple]bpf.NatEntry{
-		fixtures.TupleOf(f.Client, f.Frontend, fixtures.ProtoTCP): fixtures.ConnectionOf(f.Node, f.Backend, fin|bpf.NatFlagNAT_INITIATOR),
-		fixtures.TupleOf(f.Backend, f.Node, fixtures.ProtoTCP):    fixtures.ConnectionOf(f.Frontend, f.Client, fin),
+		bpf.TupleOf(f.Client, f.Frontend, fixtures.ProtoTCP): fixtures.ConnectionOf(f.Node, f.Backend, fin|bpf.NatFlagNAT_INITIATOR),
+		bpf.TupleOf(f.Backend, f.Node, fixtures.ProtoTCP):    fixtures.ConnectionOf(f.Frontend, f.Client, fin),
 	} {
 		if err := maps.NatPending.Delete(key); err != nil {
 			tb.Fatal(err)

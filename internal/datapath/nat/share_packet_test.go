@@ -166,7 +166,7 @@ func TestPodAtItsBoundLosesItsOwn(t *testing.T) {
 func owned(r *harness.Harness, tb testing.TB, m *ebpf.Map, a asker, from uint16, protocol uint8) int {
 	tb.Helper()
 	var c bpf.NatEntry
-	if m.Lookup(fixtures.TupleOf(netip.AddrPortFrom(a.pod.Addr(a.family), from), a.to(), protocol), &c) != nil {
+	if m.Lookup(bpf.TupleOf(netip.AddrPortFrom(a.pod.Addr(a.family), from), a.to(), protocol), &c) != nil {
 		return 0
 	}
 	return 1

@@ -24,6 +24,11 @@ func (e entry) initiator() bool { return e.flag(bpf.NatFlagNAT_INITIATOR) }
 // dsr reports whether the connection has no reverse entry on this node.
 func (e entry) dsr() bool { return e.flag(bpf.NatFlagNAT_DSR) }
 
+// addresses are those before and after translation.
+func (e entry) addresses() []bpf.Address {
+	return []bpf.Address{e.key.Source, e.key.Destination, e.value.Source, e.value.Destination}
+}
+
 func (e entry) seen() time.Duration { return time.Duration(e.value.Seen) }
 
 // reversed returns the key of the reverse direction.

@@ -230,12 +230,18 @@ func (c *Table) ForgetBackends(gone, udp []netip.AddrPort) (removed int, err err
 	if len(udp) > 0 {
 		tables = append(tables, c.entries)
 	}
-	for _, m := range tables {
+	return c.removeAll(tables, func(e entry) bool {
+		to := bpf.Backend{Address: e.value.Destination, Port: e.value.DestinationPort}
+		return e.initiator() && backends[to] && e.value.Service != 0 && (e.pending || e.key.Protocol == uint8(cluster.UDP))
+	})
+}
+
+// removeAll removes the connections of these maps that have such an entry.
+func (c *Table) removeAll(maps []*ebpf.Map, which func(entry) bool) (removed int, err error) {
+	for _, m := range maps {
 		var found []entry
 		e := table.Read(m, func(k *bpf.Tuple, v *bpf.NatEntry) {
-			e := entry{*k, *v, m == c.pending}
-			to := bpf.Backend{Address: v.Destination, Port: v.DestinationPort}
-			if e.initiator() && backends[to] && v.Service != 0 && (e.pending || k.Protocol == uint8(cluster.UDP)) {
+			if e := (entry{*k, *v, m == c.pending}); which(e) {
 				found = append(found, e)
 			}
 		})

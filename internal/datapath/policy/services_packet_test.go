@@ -73,10 +73,10 @@ func TestPolicyBehindService(t *testing.T) {
 		pod = harness.End{Member: fixtures.PodA, Port: 40003}.At(family)
 		p.Allows(t, name+" to itself", harness.PodSends(first(fixtures.FromPod(), pod, frontend)))
 		var seen bpf.NatEntry // has the client address that the pod sees
-		if err := p.D.Objects.Maps.NatPending.Lookup(fixtures.TupleOf(pod, frontend, protocol), &seen); err != nil {
+		if err := p.D.Objects.Maps.NatPending.Lookup(bpf.TupleOf(pod, frontend, protocol), &seen); err != nil {
 			t.Fatal(err)
 		}
-		asker := netip.AddrPortFrom(seen.Source.Addr(), fixtures.Swap16(seen.SourcePort))
+		asker := netip.AddrPortFrom(seen.Source.Addr(), bpf.NetworkOrder(seen.SourcePort))
 		p.Allows(t, name+": its reply to itself", harness.PodSends(transport(fixtures.FromPod(), backend, asker)))
 		p.Serve(t, frontend, 0, harness.End{Member: fixtures.NodeA, Port: 8080}.At(family))
 		p.Allows(t, name+" to its node", harness.PodSends(first(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 40004}.At(family), frontend)))
@@ -180,10 +180,10 @@ func TestPolicyRepliesFromChangedPorts(t *testing.T) {
 		}
 		p.Allows(t, "another question", harness.PodSends(harness.Datagram(fixtures.FromPod(), pod, other)))
 		var changed bpf.NatEntry
-		if err := p.D.Objects.Maps.NatPending.Lookup(fixtures.TupleOf(pod, other, fixtures.ProtoUDP), &changed); err != nil {
+		if err := p.D.Objects.Maps.NatPending.Lookup(bpf.TupleOf(pod, other, fixtures.ProtoUDP), &changed); err != nil {
 			t.Fatal(err)
 		}
-		port := fixtures.Swap16(changed.SourcePort)
+		port := bpf.NetworkOrder(changed.SourcePort)
 		if port == pod.Port() {
 			t.Fatal("the other request keeps its port")
 		}

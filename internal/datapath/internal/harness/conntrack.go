@@ -18,11 +18,7 @@ func SameSlot(t *testing.T, server netip.AddrPort, protocol uint8, n int) []neti
 			t.Fatal("there are not enough ports")
 		}
 		client := End{fixtures.PodB, port}.At(fixtures.Family(server))
-		key, _ := bpf.ConntrackKey(bpf.Tuple{
-			Source: bpf.AddressOf(client.Addr()), Destination: bpf.AddressOf(server.Addr()),
-			SourcePort: bpf.NetworkOrder(client.Port()), DestinationPort: bpf.NetworkOrder(server.Port()), Protocol: protocol,
-		})
-		if index := bpf.ConntrackNewIndex(key); len(clients) == 0 || index == slot {
+		if index := bpf.ConntrackNewIndex(KeyOf(client, server, protocol)); len(clients) == 0 || index == slot {
 			clients, slot = append(clients, client), index
 		}
 	}

@@ -11,8 +11,8 @@ import (
 func (r *Harness) Established(tb testing.TB, f fixtures.Visit) (there, back bpf.NatEntry, both bool) {
 	tb.Helper()
 	m := r.D.Objects.Maps.Nat
-	err1 := m.Lookup(fixtures.TupleOf(f.Client, f.Frontend, fixtures.ProtoTCP), &there)
-	err2 := m.Lookup(fixtures.TupleOf(f.Backend, f.Node, fixtures.ProtoTCP), &back)
+	err1 := m.Lookup(bpf.TupleOf(f.Client, f.Frontend, fixtures.ProtoTCP), &there)
+	err2 := m.Lookup(bpf.TupleOf(f.Backend, f.Node, fixtures.ProtoTCP), &back)
 	return there, back, err1 == nil && err2 == nil
 }
 

@@ -176,10 +176,7 @@ func AllEntries(tb testing.TB, s *conntrack.Table) []conntrack.Entry {
 
 // KeyOf returns the conntrack key of two ends.
 func KeyOf(a, b netip.AddrPort, protocol uint8) bpf.Tuple {
-	key, _ := bpf.ConntrackKey(bpf.Tuple{
-		Source: bpf.AddressOf(a.Addr()), Destination: bpf.AddressOf(b.Addr()),
-		SourcePort: bpf.NetworkOrder(a.Port()), DestinationPort: bpf.NetworkOrder(b.Port()), Protocol: protocol,
-	})
+	key, _ := bpf.ConntrackKey(bpf.TupleOf(a, b, protocol))
 	return key
 }
 

@@ -28,8 +28,8 @@ func (r *Harness) EnterWith(tb testing.TB, f fixtures.Visit, protocol uint8, fla
 	back := fixtures.ConnectionOf(f.Frontend, f.Client, flags)
 	forth.Seen, back.Seen = uint64(now), uint64(now)
 	for key, value := range map[bpf.Tuple]bpf.NatEntry{
-		fixtures.TupleOf(f.Client, f.Frontend, protocol): forth,
-		fixtures.TupleOf(f.Backend, f.Node, protocol):    back,
+		bpf.TupleOf(f.Client, f.Frontend, protocol): forth,
+		bpf.TupleOf(f.Backend, f.Node, protocol):    back,
 	} {
 		if err := r.D.Objects.Maps.Nat.Put(key, value); err != nil {
 			tb.Fatal(err)
@@ -58,14 +58,14 @@ func (r *Harness) Serve(tb testing.TB, frontend netip.AddrPort, flags bpf.Servic
 	r.NextSet++
 	for i, b := range backends {
 		if err := r.D.Objects.Maps.Backends.Put(bpf.BackendKey{Set: set, Index: uint32(i)},
-			bpf.Backend{Address: bpf.AddressOf(b.Addr()), Port: fixtures.Swap16(b.Port())}); err != nil {
+			bpf.BackendOf(b)); err != nil {
 			tb.Fatal(err)
 		}
 	}
 	s := bpf.BackendSet{Id: set, Count: uint16(len(backends))}
 	for _, protocol := range []uint8{fixtures.ProtoTCP, fixtures.ProtoUDP, fixtures.ProtoSCTP} {
 		if err := r.D.Objects.Maps.Services.Put(
-			bpf.Frontend{Address: bpf.AddressOf(frontend.Addr()), Port: fixtures.Swap16(frontend.Port()), Protocol: protocol},
+			bpf.Frontend{Address: bpf.AddressOf(frontend.Addr()), Port: bpf.NetworkOrder(frontend.Port()), Protocol: protocol},
 			bpf.Service{Id: set, Flags: uint16(flags), Internal: s, External: s}); err != nil {
 			tb.Fatal(err)
 		}
