@@ -15,7 +15,7 @@ import (
 
 // The name of a drop reason is its C name in lower case, so that a metric leads to the line that drops.
 func TestDropReasonNames(t *testing.T) {
-	reasons := fixtures.EnumOf(t, "../../bpf/types.h", "drop_reason", "DROP_")
+	reasons := fixtures.EnumOf(t, "drop_reason", "DROP_")
 	const all = int(bpf.DropReasonDROP_MAX)
 	if len(flow.DropReasons()) != all-1 || len(reasons) != all+1 || reasons[all] != "max" {
 		t.Fatalf("%d names in Go, and in C %v", len(flow.DropReasons()), reasons)
@@ -37,7 +37,7 @@ func TestDropReasonNames(t *testing.T) {
 }
 
 func TestProgramNames(t *testing.T) {
-	programs := fixtures.EnumOf(t, "../../bpf/types.h", "program", "PROGRAM_")
+	programs := fixtures.EnumOf(t, "program", "PROGRAM_")
 	if len(programs) != len(bpf.ProgramNames)+1 || programs[len(bpf.ProgramNames)] != "max" {
 		t.Fatalf("%d names in Go, and in C %v", len(bpf.ProgramNames), programs)
 	}

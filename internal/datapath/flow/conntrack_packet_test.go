@@ -74,7 +74,6 @@ func TestFlowsReportConnections(t *testing.T) {
 // ends.
 func TestFlowsReportRevoked(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
-	harness.Pinned(t, p.Harness)
 	reader := p.Watch(t)
 	client, server := harness.End{Member: fixtures.PodB, Port: 40000}.At(4), harness.End{Member: fixtures.PodA, Port: 80}.At(4)
 	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})

@@ -148,7 +148,6 @@ func TestFlowsReportXDPDrops(t *testing.T) {
 func TestFlowsCountDropsThatAreAlike(t *testing.T) {
 	r := harness.New(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsDrops, FlowsRate: 1e6})
 	reader := r.Watch(t)
-	harness.Pinned(t, r)
 	const more = 20
 	alike, other := slices.Repeat([]fixtures.Packet{spoofs(1)}, 1+more), spoofs(3) // another port makes another drop
 	var got []flow.Event
@@ -266,7 +265,6 @@ func TestFlowsRate(t *testing.T) {
 	const rate, sent = 50, 2000
 	r := harness.New(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsDrops, FlowsRate: rate})
 	reader := r.Watch(t)
-	harness.Pinned(t, r)
 	begin := time.Now()
 	// All are different, so that their slots in the table do not matter.
 	for i := range sent {
@@ -323,7 +321,7 @@ func TestFlowsOff(t *testing.T) {
 
 // The numbers of kinds in Go are those of C, and every loss has a meaning.
 func TestFlowNames(t *testing.T) {
-	kinds := fixtures.EnumOf(t, "../../../bpf/types_policy.h", "flow_kind", "FLOW_")
+	kinds := fixtures.EnumOf(t, "flow_kind", "FLOW_")
 	if len(kinds) != len(flow.Kinds)+1 || kinds[len(flow.Kinds)] != "kind_max" {
 		t.Fatalf("%d kinds in Go, and in C %v", len(flow.Kinds), kinds)
 	}
@@ -332,7 +330,7 @@ func TestFlowNames(t *testing.T) {
 			t.Errorf("kind %d is %q in Go and %q in C", i, k, kinds[i])
 		}
 	}
-	losses := fixtures.EnumOf(t, "../../../bpf/types_policy.h", "flow_loss", "FLOW_LOSS_")
+	losses := fixtures.EnumOf(t, "flow_loss", "FLOW_LOSS_")
 	all, err := harness.New(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsDrops}).D.Events.Losses()
 	if err != nil {
 		t.Fatal(err)

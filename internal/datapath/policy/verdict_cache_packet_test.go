@@ -31,7 +31,6 @@ func cached(p *harness.Policy, t *testing.T, first, then harness.Run, tries int)
 // always evaluated, and so is what follows a RST, which may be of no connection.
 func TestPermitFollows(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
-	harness.Pinned(t, p.Harness)
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.Rules}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery}))
 		client, server := harness.End{Member: fixtures.PodB, Port: 40000}.At(family), harness.End{Member: fixtures.PodA, Port: 80}.At(family)
@@ -81,7 +80,6 @@ func TestPermitFollows(t *testing.T) {
 // ports replaces it.
 func TestPermitCounts(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
-	harness.Pinned(t, p.Harness)
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery})
 		server := harness.End{Member: fixtures.PodA, Port: 80}.At(family)
@@ -130,7 +128,6 @@ func TestPermitCounts(t *testing.T) {
 // Additions and deletions of identities apply at once.
 func TestPolicyIdentitiesChange(t *testing.T) {
 	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true})
-	harness.Pinned(t, p.Harness)
 	harness.EachFamily(t, func(t *testing.T, family int) {
 		port := uint16(40000)
 		syn := func() harness.Run {

@@ -34,12 +34,7 @@ func ReadEvents(t *testing.T, reader *dpflow.Reader) (all []flow.Event) {
 	return all
 }
 
-// Pinned keeps the netns thread on one CPU, so that per-CPU state does not depend on the scheduler.
-func Pinned(t *testing.T, r *Harness) {
-	t.Helper()
-	PinnedTo(t, r, 0)
-}
-
+// PinnedTo moves the netns thread to a CPU until the end of the test.
 func PinnedTo(t *testing.T, r *Harness, cpu int) {
 	t.Helper()
 	var before, one unix.CPUSet

@@ -265,15 +265,5 @@ func (r *Harness) Run(in Run) (Outcome, error) {
 // Counters gives every drop counter that is not zero, by "program reason".
 func (r *Harness) Counters(tb testing.TB) map[string]flow.Drop {
 	tb.Helper()
-	all, err := r.D.Drops.All()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	counted := map[string]flow.Drop{}
-	for _, d := range all {
-		if d.Packets != 0 || d.Bytes != 0 {
-			counted[d.Program+" "+d.Reason.String()] = d
-		}
-	}
-	return counted
+	return r.D.Dropped(tb)
 }

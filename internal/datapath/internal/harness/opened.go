@@ -9,6 +9,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/flow"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/load"
 )
@@ -34,6 +35,22 @@ func assemble(o *load.Objects) (*Opened, error) {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
+}
+
+// Dropped gives the drop counters that are not zero, by "program reason".
+func (d *Opened) Dropped(tb testing.TB) map[string]flow.Drop {
+	tb.Helper()
+	all, err := d.Drops.All()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	counted := map[string]flow.Drop{}
+	for _, drop := range all {
+		if drop.Packets != 0 || drop.Bytes != 0 {
+			counted[drop.Program+" "+drop.Reason.String()] = drop
+		}
+	}
+	return counted
 }
 
 // Unload takes the programs off everything, removes the pins and closes the datapath.

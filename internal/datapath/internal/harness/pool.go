@@ -191,34 +191,18 @@ func drain(m *ebpf.Map) error {
 	return fmt.Errorf("clear ring buffer: %w", err)
 }
 
+// ZeroArray writes all elements by one system call: `nat_slots` has 131,072.
 func ZeroArray(m *ebpf.Map) error {
-	if m.Type() == ebpf.Array {
-		return zeroAtOnce(m)
-	}
-	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		return err
-	}
-	zero := make([][]byte, cpus)
-	for i := range zero {
-		zero[i] = make([]byte, m.ValueSize())
-	}
-	for i := range m.MaxEntries() {
-		if err := m.Put(i, zero); err != nil {
-			return fmt.Errorf("clear array: %w", err)
-		}
-	}
-	return nil
-}
-
-// zeroAtOnce writes all elements by one system call: `nat_slots` has 131,072.
-func zeroAtOnce(m *ebpf.Map) error {
 	keys := make([]uint32, m.MaxEntries())
 	for i := range keys {
 		keys[i] = uint32(i)
 	}
+	perElement := 1
+	if m.Type() == ebpf.PerCPUArray {
+		perElement = ebpf.MustPossibleCPU()
+	}
 	element := reflect.ArrayOf(int(m.ValueSize()), reflect.TypeFor[byte]())
-	values := reflect.MakeSlice(reflect.SliceOf(element), len(keys), len(keys))
+	values := reflect.MakeSlice(reflect.SliceOf(element), len(keys)*perElement, len(keys)*perElement)
 	if _, err := m.BatchUpdate(keys, values.Interface(), nil); err != nil {
 		return fmt.Errorf("clear array %s: %w", m, err)
 	}

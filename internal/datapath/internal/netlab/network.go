@@ -241,14 +241,11 @@ func newNode(tb testing.TB, sw Netns, m fixtures.Member, o Options) *Node {
 
 // RangeOf is the pod range of a fixture's address.
 func RangeOf(a netip.Addr) netip.Prefix {
-	p, err := a.Prefix(a.BitLen() * 3 / 4) // /24 and, in effect, /96
-	if err != nil {
-		panic(err)
-	}
+	bits := 24
 	if a.Is6() {
-		p, _ = a.Prefix(64)
+		bits = 64
 	}
-	return p
+	return netip.PrefixFrom(a, bits).Masked()
 }
 
 // connect gives the node its own ranges and the routes to another one, whose pods look like far.
@@ -381,15 +378,9 @@ func (n *Node) Start(tb testing.TB, legacy bool) {
 // Dropped gives the drop counters that are not zero, by "program reason".
 func (n *Node) Dropped(tb testing.TB) map[string]uint64 {
 	tb.Helper()
-	all, err := n.D.Drops.All()
-	if err != nil {
-		tb.Fatal(err)
-	}
 	counted := map[string]uint64{}
-	for _, d := range all {
-		if d.Packets > 0 {
-			counted[d.Program+" "+d.Reason.String()] = d.Packets
-		}
+	for key, d := range n.D.Dropped(tb) {
+		counted[key] = d.Packets
 	}
 	return counted
 }

@@ -10,14 +10,12 @@ import (
 // Advances gives the generations of the tables and of policies.
 func Advances(tb testing.TB, o *load.Objects) (tables, revision uint32) {
 	tb.Helper()
-	return GenerationNow(tb, o, table.GenerationTables), GenerationNow(tb, o, table.GenerationPolicy)
-}
-
-// GenerationNow gives one of the generations.
-func GenerationNow(tb testing.TB, o *load.Objects, index uint32) (now uint32) {
-	tb.Helper()
-	if err := o.Maps.Generation.Lookup(index, &now); err != nil {
+	tables, err := o.Generation.At(table.GenerationTables)
+	if err != nil {
 		tb.Fatal(err)
 	}
-	return now
+	if revision, err = o.Generation.At(table.GenerationPolicy); err != nil {
+		tb.Fatal(err)
+	}
+	return tables, revision
 }
