@@ -29,9 +29,6 @@ func (c *Compiler) collectRules() {
 		c.collectSpaces()
 		c.ask()
 	}
-	if len(r.selectorIndex.classes) > maxKnown {
-		r.selectorIndex = newSelectorIndex(r.selectorIndex.selectors)
-	}
 	var changed bool
 	for f := range r.lists {
 		lists := c.lists(family(f))
@@ -65,9 +62,6 @@ func (c *Compiler) collectSpaces() {
 		space.length = space.inUse(c.portLists.pass)
 	}
 }
-
-// maxKnown limits caches of pods that may be gone.
-const maxKnown = 1 << 17
 
 // ask finds the conditions that the sets request, and the sets that request each.
 func (c *Compiler) ask() {

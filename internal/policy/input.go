@@ -120,10 +120,12 @@ func (c *Compiler) addProblem(w *passInput) (problems []Problem) {
 	addProblem := func(format string, args ...any) {
 		problems = append(problems, Problem{Text: fmt.Sprintf(format, args...)})
 	}
-	for _, addr := range slices.SortedFunc(maps.Keys(p.conflicting), netip.Addr.Compare) {
+	claimed := slices.Concat(slices.Collect(maps.Keys(w.own)), slices.Collect(maps.Keys(p.localAt)), slices.Collect(maps.Keys(p.contested)))
+	slices.SortFunc(claimed, netip.Addr.Compare)
+	for _, addr := range slices.Compact(claimed) {
 		all := p.contested[addr]
-		if all == nil {
-			all = []*cluster.Pod{p.at[addr.As16()].pod}
+		if pod := p.at[addr.As16()].pod; all == nil && pod != nil {
+			all = []*cluster.Pod{pod}
 		}
 		local, isLocal := p.localAt[addr]
 		for n, pod := range all {

@@ -26,8 +26,6 @@ type peers struct {
 	at     map[addressKey]peerAt
 	// contested are all owners of an address with several, sorted by name.
 	contested map[netip.Addr][]*cluster.Pod
-	// conflicting are the addresses with a problem to report.
-	conflicting map[netip.Addr]bool
 	// counts are how many addresses have an identity.
 	counts map[*numbered[*identity]]int
 	table  *Peers
@@ -121,7 +119,7 @@ func (c *Compiler) collectPeers(w *passInput) (problems []Problem) {
 	p := &c.peers
 	if p.at == nil {
 		p.groups, p.at, p.contested = map[string]map[groupOf]*podGroup{}, map[addressKey]peerAt{}, map[netip.Addr][]*cluster.Pod{}
-		p.conflicting, p.counts = map[netip.Addr]bool{}, map[*numbered[*identity]]int{}
+		p.counts = map[*numbered[*identity]]int{}
 	}
 	p.dirty, p.changes = map[netip.Addr]bool{}, map[netip.Addr]*numbered[*identity]{}
 	c.collectLocals(w)
@@ -400,17 +398,12 @@ func (c *Compiler) resolve(addr netip.Addr, w *passInput) {
 			if pod.object != nil {
 				named = pod.object.Ports
 			}
-			at.identity = c.identityAt(addr, c.rules.selectorIndex.classOf(pod.labels).selectors, portsOf(named, c.rules.requested))
+			at.identity = c.identityAt(addr, c.rules.selectorIndex.selecting(pod.labels), portsOf(named, c.rules.requested))
 		case len(p.contested[addr]) > 0:
 			at.identity = c.identityAt(addr, nil, nil)
 		case at.pod != nil:
 			at.identity = c.identityOfGroup(addr, p.groupOf(at.pod))
 		}
-	}
-	if at.pod != nil && (w.own[addr] || isLocal || len(p.contested[addr]) > 0) {
-		p.conflicting[addr] = true
-	} else {
-		delete(p.conflicting, addr)
 	}
 	if at == (peerAt{}) {
 		delete(p.at, addr.As16())

@@ -149,11 +149,6 @@ func (x *index[T]) all(to []T) []T {
 	return to
 }
 
-// podClass is a class of pods that the active selectors treat alike.
-type podClass struct {
-	selectors []*condition // the selectors of the pods, sorted by content
-}
-
 // podLabels is what selectors match.
 type podLabels struct {
 	namespace          string
@@ -172,14 +167,12 @@ type selectorIndex struct {
 	selectors []*condition // sorted by content
 	names     map[string][]*index[*condition]
 	scopes    index[*index[*condition]]
-	classes   map[podLabels]*podClass
 	within    map[namespaceLabels][]*index[*condition]
 }
 
 func newSelectorIndex(selectors []*condition) *selectorIndex {
 	c := &selectorIndex{
-		selectors: selectors, names: map[string][]*index[*condition]{},
-		classes: map[podLabels]*podClass{}, within: map[namespaceLabels][]*index[*condition]{},
+		selectors: selectors, names: map[string][]*index[*condition]{}, within: map[namespaceLabels][]*index[*condition]{},
 	}
 	byScope := map[*scope]*index[*condition]{}
 	for _, s := range selectors {
@@ -197,16 +190,6 @@ func newSelectorIndex(selectors []*condition) *selectorIndex {
 		x.add(s.selector.pods, s)
 	}
 	return c
-}
-
-// classOf returns the class of pods with these labels.
-func (c *selectorIndex) classOf(of podLabels) *podClass {
-	if known := c.classes[of]; known != nil {
-		return known
-	}
-	class := &podClass{c.selecting(of)}
-	c.classes[of] = class
-	return class
 }
 
 // selecting returns the selectors that select pods with these labels, sorted by content.
@@ -231,6 +214,9 @@ func (c *selectorIndex) selectsNamespace(namespace string, labels func() cluster
 func (c *selectorIndex) indices(namespace namespaceLabels) []*index[*condition] {
 	all, known := c.within[namespace]
 	if !known {
+		if len(c.within) == maxKnown {
+			clear(c.within)
+		}
 		all = c.scopes.find(namespace.labels, slices.Clone(c.names[namespace.name]))
 		c.within[namespace] = all
 	}

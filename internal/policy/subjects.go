@@ -43,6 +43,9 @@ type selection struct {
 	pass uint64
 }
 
+// maxKnown limits caches: some of their content may be of pods or labels that are gone.
+const maxKnown = 1 << 17
+
 // take prepares for the policies of a snapshot.
 func (s *subjects) take(policies []*cluster.NetworkPolicy) {
 	if s.byNamespace != nil && cluster.Same(s.policies, policies) && len(s.selections) < maxKnown {
