@@ -87,8 +87,8 @@ func (l Local) Named(s *cluster.Snapshot) Local {
 }
 
 // View returns a snapshot with the pods of a node as the node knows them, which has their addresses first; those without a Pod
-// have no labels. Of several pods of one name that of the cluster's Pod comes first, even if it is on another node; without a
-// node name only local ones are kept. The Node gets all addresses of the node, as in Compile.
+// have no labels. Of several pods of one name that of the cluster's Pod comes first, even if it is on another node. The Node
+// gets all addresses of the node, as in Compile.
 func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
 	here := map[cluster.Key]bool{}
 	taken := map[netip.Addr]bool{}
@@ -112,7 +112,7 @@ func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
 	}
 	with := *s
 	for p := range s.Pods.All() {
-		if here[p.Key()] && (node == "" || mayRunOn(node, p)) {
+		if here[p.Key()] && mayRunOn(node, p) {
 			continue
 		}
 		if isTaken := func(a netip.Addr) bool { return taken[a] }; slices.ContainsFunc(p.Addresses, isTaken) {
@@ -134,7 +134,7 @@ func mayRunOn(node string, p *cluster.Pod) bool { return p.Node == "" || p.Node 
 
 // nodes returns the nodes, with the local addresses added to the one of this name.
 func (l Local) nodes(all []cluster.Node, name string) []cluster.Node {
-	if name == "" || len(l.Addresses) == 0 {
+	if len(l.Addresses) == 0 {
 		return all
 	}
 	all = slices.Clone(all)

@@ -212,12 +212,11 @@ func (s *subjects) tables() (pods map[netip.Addr]Sets, selected map[cluster.Key]
 	pods, selected = make(map[netip.Addr]Sets, len(s.found)), map[cluster.Key][]cluster.Key{}
 	for _, of := range s.found {
 		pods[of.address] = Sets{Ingress: of.number(Ingress), Egress: of.number(Egress)}
-		if _, known := selected[of.pod]; known {
-			continue
-		}
-		var names []cluster.Key
+		names := selected[of.pod]
 		for _, p := range of.selection.policies {
-			names = append(names, p.policy.Key())
+			if at, known := slices.BinarySearchFunc(names, p.policy.Key(), cluster.Key.Compare); !known {
+				names = slices.Insert(names, at, p.policy.Key())
+			}
 		}
 		selected[of.pod] = names
 	}

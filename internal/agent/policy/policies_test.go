@@ -98,11 +98,16 @@ var (
 func newFakePolicies() (*fakePolicies, *Policies) {
 	table := &fakePolicies{held: map[netip.Addr]bool{}}
 	compile := func(s *cluster.Snapshot, local policy.Local) (*policy.Tables, []policy.Problem) {
-		t := &policy.Tables{Pods: map[netip.Addr]policy.Sets{}, Identities: map[netip.Addr]policy.Identity{}}
+		t := &policy.Tables{
+			Pods: map[netip.Addr]policy.Sets{}, Identities: map[netip.Addr]policy.Identity{}, Selected: map[cluster.Key][]cluster.Key{},
+		}
 		for _, pod := range local.Pods {
 			t.Identities[pod.Addresses[0]] = policy.IdentityPod
-			if slices.ContainsFunc(s.NetworkPolicies, func(p *cluster.NetworkPolicy) bool { return p.Namespace == pod.Pod.Namespace }) {
-				t.Pods[pod.Addresses[0]] = webSets
+			for _, p := range s.NetworkPolicies {
+				if p.Namespace == pod.Pod.Namespace {
+					t.Pods[pod.Addresses[0]] = webSets
+					t.Selected[pod.Pod] = append(t.Selected[pod.Pod], p.Key())
+				}
 			}
 		}
 		return t, nil

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -13,20 +14,16 @@ import (
 
 // List lists the NetworkPolicies of the cluster with their state on this node.
 func (p *Policies) List(which agentapi.PolicyFilter) []agentapi.NetworkPolicy {
-	snapshot, local := p.newest()
+	snapshot, _ := p.newest()
 	if snapshot == nil {
 		return []agentapi.NetworkPolicy{}
 	}
-	states := p.current().states
+	o := p.current()
 	selected := map[cluster.Key][]string{}
-	view := local.View(snapshot, "")
-	for _, pod := range local.Pods {
-		ingress, egress := selecting(view, pod.Pod)
-		keys := append(ingress, egress...)
-		slices.SortFunc(keys, cluster.Key.Compare)
-		for _, key := range slices.Compact(keys) {
-			if name := pod.Pod.String(); !slices.Contains(selected[key], name) {
-				selected[key] = append(selected[key], name)
+	if o.tables != nil {
+		for _, pod := range slices.SortedFunc(maps.Keys(o.tables.Selected), cluster.Key.Compare) {
+			for _, key := range o.tables.Selected[pod] {
+				selected[key] = append(selected[key], pod.String())
 			}
 		}
 	}
@@ -42,7 +39,7 @@ func (p *Policies) List(which agentapi.PolicyFilter) []agentapi.NetworkPolicy {
 		if !known(snapshot) {
 			out.Reason = unknownPolicies(snapshot)
 		}
-		if s, ok := states[n.Key()]; ok && s.of == n {
+		if s, ok := o.states[n.Key()]; ok && s.of == n {
 			out.State, out.Reason, out.Since = s.state, s.reason, s.since
 		}
 		all = append(all, out)

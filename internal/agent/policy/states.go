@@ -14,7 +14,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 	dppolicy "github.com/beeline-cni/beeline/internal/datapath/policy"
 	"github.com/beeline-cni/beeline/internal/policy"
-	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 )
 
 // state is the state of a policy in the API, with its reason and its time.
@@ -146,18 +145,16 @@ func (o outcome) unfinished() (all []policy.Problem) {
 		return nil
 	}
 	concerned := map[cluster.Key][]cluster.Key{}
-	view := o.local.View(o.snapshot, "")
 	for _, pod := range o.local.Pods {
 		isOf := func(a netip.Addr) bool { return slices.Contains(full.Pods, a) }
 		if !slices.ContainsFunc(pod.Addresses, isOf) {
 			continue
 		}
-		ingress, egress := selecting(view, pod.Pod)
-		for direction, policies := range map[bool][]cluster.Key{true: ingress, false: egress} {
-			if _, closed := o.closed[closedPod{pod.Pod, direction}]; !closed {
+		for _, ingress := range []bool{true, false} {
+			if _, closed := o.closed[closedPod{pod.Pod, ingress}]; !closed {
 				continue
 			}
-			for _, key := range policies {
+			for _, key := range o.selecting(pod.Pod, ingress) {
 				if !slices.Contains(concerned[key], pod.Pod) {
 					concerned[key] = append(concerned[key], pod.Pod)
 				}
@@ -192,15 +189,11 @@ func (o outcome) incompletePods() (closed, open []policy.Problem) {
 // incompleteIn are those of one direction; state is the consequence for the pods.
 func (o outcome) incompleteIn(ingress bool, state string, why error) (all []policy.Problem) {
 	concerned := map[cluster.Key][]cluster.Key{}
-	view := o.local.View(o.snapshot, "")
 	for _, pod := range o.local.Pods {
 		if !o.isIncomplete(pod, ingress) {
 			continue
 		}
-		policies, ofEgress := selecting(view, pod.Pod)
-		if !ingress {
-			policies = ofEgress
-		}
+		policies := o.selecting(pod.Pod, ingress)
 		for _, key := range policies {
 			concerned[key] = append(concerned[key], pod.Pod)
 		}
@@ -235,11 +228,10 @@ func countPods(pods []cluster.Key) string {
 	return fmt.Sprintf("each of %d pods", len(pods))
 }
 
-// selecting gives the policies that select a pod in each direction.
-func selecting(s *cluster.Snapshot, pod cluster.Key) (ingress, egress []cluster.Key) {
-	external := evaluate.Endpoint{Address: netip.IPv4Unspecified()}
-	v := evaluate.Evaluate(s, evaluate.Traffic{Source: evaluate.Endpoint{Pod: pod}, Destination: external, Protocol: cluster.TCP, Port: 1})
-	egress = v.Egress.Isolating
-	v = evaluate.Evaluate(s, evaluate.Traffic{Source: external, Destination: evaluate.Endpoint{Pod: pod}, Protocol: cluster.TCP, Port: 1})
-	return v.Ingress.Isolating, egress
+// selecting gives the policies that select a pod in a direction.
+func (o outcome) selecting(pod cluster.Key, ingress bool) []cluster.Key {
+	return slices.DeleteFunc(slices.Clone(o.tables.Selected[pod]), func(key cluster.Key) bool {
+		p := policyOf(o.snapshot, key)
+		return ingress && !p.IsolatesIngress || !ingress && !p.IsolatesEgress
+	})
 }
