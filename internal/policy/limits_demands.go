@@ -82,21 +82,13 @@ func (c *Compiler) demands() *demands {
 		d.take(s.value.pods)
 		all.sets[s] = d
 	}
-	type seen struct {
-		set      *numbered[*set]
-		podGroup uint64
-	}
-	groups := map[seen]bool{}
-	c.eachIdentity(all.splits, func(i *identity, t *traits) {
-		for _, e := range i.entries {
+	for _, g := range all.splits.alike {
+		for _, e := range g.entries {
 			d := all.sets[e.set]
-			if at := (seen{e.set, t.own[all.splits.namespaceOf[e.set]]}); !groups[at] {
-				groups[at] = true
-				d.policies++
-			}
+			d.policies++
 			d.take(e.ports)
 		}
-	})
+	}
 	for s, d := range all.sets {
 		if s.value.tooLong {
 			d.unmade = c.limits.sizes.Ports + 1

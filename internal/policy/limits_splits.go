@@ -16,6 +16,13 @@ type splits struct {
 	namespaceOf map[*numbered[*set]]int
 	conditions  map[*condition]*requested
 	ports       map[containerPort]*requested
+
+	// parts are the numbers of an identity's parts, by its own number. numbers are the numbers of parts, spaces the namespaces of
+	// parts by their numbers.
+	parts   [][]int
+	numbers map[part]int
+	spaces  []int
+	alike   map[part]*alike
 }
 
 // requested is a property that rules match: a random key, and the namespaces whose rules match it, sorted.
@@ -24,18 +31,26 @@ type requested struct {
 	spaces []int
 }
 
-// traits are the properties of an identity for each namespace, as a sum of the keys that its rules match. Equal sums are equal
-// traits.
-type traits struct {
-	own []uint64
-	// spaces are the namespaces that match any property, sorted, without duplicates.
-	spaces []int
+// part is the properties of an identity that a namespace matches, as a sum of their keys. Equal sums are equal properties.
+type part struct {
+	space int
+	sum   uint64
 }
 
+// alike are identities that a namespace treats alike: its sets have an entry for each of them, where one would do.
+type alike struct {
+	identities []int
+	sum        uint64 // of keys of the identities
+	// entries are those of the first identity; the others have the same.
+	entries []entry
+}
+
+// splits finds what the namespaces make of the identities that have entries in this pass.
 func (c *Compiler) splits() *splits {
 	s := &splits{
 		seed: maphash.MakeSeed(), namespaceOf: map[*numbered[*set]]int{},
 		conditions: map[*condition]*requested{}, ports: map[containerPort]*requested{},
+		numbers: map[part]int{}, alike: map[part]*alike{},
 	}
 	for _, set := range c.rules.sets {
 		s.names = append(s.names, set.value.namespace())
@@ -44,6 +59,16 @@ func (c *Compiler) splits() *splits {
 	s.names = slices.Compact(s.names)
 	for _, set := range c.rules.sets {
 		s.namespaceOf[set], _ = slices.BinarySearch(s.names, set.value.namespace())
+	}
+	of := c.used
+	if c.limits.entries.part != nil {
+		of = c.limits.entries.part
+	}
+	sums := make([]uint64, len(s.names))
+	for i := range of {
+		if len(i.value.entries) > 0 {
+			s.take(i.value, c.rules.requested, sums)
+		}
 	}
 	return s
 }
@@ -58,51 +83,66 @@ func (s *splits) requested(key uint64, sets []*numbered[*set]) *requested {
 	return &requested{key, spaces}
 }
 
-// eachIdentity calls do with the identities that have entries in this pass. traits are valid during the call.
-func (c *Compiler) eachIdentity(s *splits, do func(*identity, *traits)) {
-	of := c.used
-	if c.limits.entries.part != nil {
-		of = c.limits.entries.part
+// take adds an identity. sums is scratch memory for those of all namespaces.
+func (s *splits) take(i *identity, named map[namedPort][]*numbered[*set], sums []uint64) {
+	kind := maphash.Comparable(s.seed, i.pod)
+	for n := range sums {
+		sums[n] = kind
 	}
-	t := &traits{own: make([]uint64, len(s.names))}
-	for i := range of {
-		if len(i.value.entries) == 0 {
-			continue
+	var spaces []int // that match any property
+	add := func(of *requested) {
+		for _, n := range of.spaces {
+			sums[n] += of.key
 		}
-		kind := maphash.Comparable(s.seed, i.value.pod)
-		t.spaces = t.spaces[:0]
-		for n := range t.own {
-			t.own[n] = kind
-		}
-		for _, of := range i.value.met {
-			if s.conditions[of] == nil {
-				s.conditions[of] = s.requested(maphash.Comparable(s.seed, of.content), of.sets)
-			}
-			s.add(t, s.conditions[of])
-		}
-		for _, p := range i.value.ports {
-			if s.ports[p] == nil {
-				s.ports[p] = s.requested(maphash.Comparable(s.seed, p), c.rules.requested[p.namedPort])
-			}
-			s.add(t, s.ports[p])
-		}
-		slices.Sort(t.spaces)
-		t.spaces = slices.Compact(t.spaces)
-		do(i.value, t)
+		spaces = append(spaces, of.spaces...)
 	}
-}
-
-func (s *splits) add(t *traits, a *requested) {
-	for _, n := range a.spaces {
-		t.own[n] += a.key
+	for _, of := range i.met {
+		if s.conditions[of] == nil {
+			s.conditions[of] = s.requested(maphash.Comparable(s.seed, of.content), of.sets)
+		}
+		add(s.conditions[of])
 	}
-	t.spaces = append(t.spaces, a.spaces...)
+	for _, p := range i.ports {
+		if s.ports[p] == nil {
+			s.ports[p] = s.requested(maphash.Comparable(s.seed, p), named[p.namedPort])
+		}
+		add(s.ports[p])
+	}
+	slices.Sort(spaces)
+	spaces = slices.Compact(spaces)
+	parts := make([]int, 0, len(spaces))
+	for _, n := range spaces {
+		at := part{n, sums[n]}
+		number, known := s.numbers[at]
+		if !known {
+			number = len(s.spaces)
+			s.numbers[at], s.spaces = number, append(s.spaces, n)
+		}
+		parts = append(parts, number)
+	}
+	nth := len(s.parts)
+	s.parts = append(s.parts, parts)
+	key := maphash.Comparable(s.seed, nth)
+	for _, e := range i.entries {
+		n := s.namespaceOf[e.set]
+		g := s.alike[part{n, sums[n]}]
+		if g == nil {
+			g = &alike{}
+			s.alike[part{n, sums[n]}] = g
+		}
+		if last := len(g.identities) - 1; last < 0 || g.identities[last] != nth {
+			g.identities, g.sum = append(g.identities, nth), g.sum+key
+		}
+		if len(g.identities) == 1 {
+			g.entries = append(g.entries, e)
+		}
+	}
 }
 
 // rejectSplitters adds policies of namespaces that split identities which others treat alike. Each namespace would fit alone,
 // and so would all that split nothing; none of the latter is rejected.
 func (c *Compiler) rejectSplitters(rejected map[*cluster.NetworkPolicy]string, d *demands, whole bool) {
-	cost := c.splitCosts(d.splits)
+	cost := d.splits.splitCosts()
 	most := slices.Max(append(cost, 0))
 	asking := map[int][]*cluster.NetworkPolicy{}
 	for _, p := range d.policies {
@@ -136,130 +176,57 @@ func (d *demands) asks(p *cluster.NetworkPolicy) bool {
 	})
 }
 
-// part is the traits of an identity for one namespace.
-type part struct {
-	space int
-	own   uint64
-}
-
-// alike are identities that some namespaces treat alike: their sets have an entry for each of them, where one would do.
-type alike struct {
-	identities []int
-	sum        uint64
-	sets       int
-}
-
 // splitCosts returns, by namespace, its share of the entries that sets have only because rules of other namespaces split
 // identities. Every namespace that splits a group of alike identities gets a share by the number of classes that it alone would
 // make of them. So two that split alike share the cost, even by different labels. Every such entry is charged: without costs
 // there are no more entries than the namespaces' own demands.
-func (c *Compiler) splitCosts(s *splits) []int {
-	of := charges{numbers: map[part]int{}, costs: make([]int, len(s.names))}
-	groups := map[part]*alike{}
-	c.eachIdentity(s, func(i *identity, t *traits) {
-		nth := of.take(t)
-		key := maphash.Comparable(s.seed, nth)
-		for _, e := range i.entries {
-			n := s.namespaceOf[e.set]
-			g := groups[part{n, t.own[n]}]
-			if g == nil {
-				g = &alike{}
-				groups[part{n, t.own[n]}] = g
-			}
-			if last := len(g.identities) - 1; last < 0 || g.identities[last] != nth {
-				g.identities, g.sum = append(g.identities, nth), g.sum+key
-			}
-			g.sets++ // the same number for each identity
-		}
-	})
+func (s *splits) splitCosts() []int {
 	// Groups that are alike to one namespace are alike to most others.
-	same := map[uint64]*alike{}
-	for _, g := range groups {
-		g.sets /= len(g.identities)
-		if known := same[g.sum]; known != nil {
-			known.sets += g.sets
-		} else {
-			same[g.sum] = g
+	identities, sets := map[uint64][]int{}, map[uint64]int{}
+	for _, g := range s.alike {
+		identities[g.sum] = g.identities
+		sets[g.sum] += len(g.entries)
+	}
+	costs := make([]int, len(s.names))
+	seen := make([]uint64, len(s.spaces)) // the last group with a part
+	// How many parts of a namespace a group has, and how many of its identities have one.
+	parts, having := make([]int, len(s.names)), make([]int, len(s.names))
+	group := uint64(0)
+	for of, all := range identities {
+		group++
+		var spaces []int
+		for _, nth := range all {
+			for _, number := range s.parts[nth] {
+				n := s.spaces[number]
+				if having[n]++; having[n] == 1 {
+					spaces = append(spaces, n)
+				}
+				if seen[number] != group {
+					seen[number] = group
+					parts[n]++
+				}
+			}
+		}
+		sum := 0
+		for _, n := range spaces {
+			if having[n] == len(all) {
+				parts[n]-- // no identity is without one
+			}
+			sum += parts[n]
+		}
+		more := sets[of] * (len(all) - 1)
+		for _, n := range spaces {
+			if more > 0 && parts[n] > 0 {
+				costs[n] += max(1, more*parts[n]<<costBits/sum)
+			}
+			parts[n], having[n] = 0, 0
 		}
 	}
-	of.begin()
-	for _, g := range same {
-		of.charge(g)
+	for n, cost := range costs {
+		costs[n] = (cost + 1<<costBits - 1) >> costBits
 	}
-	for n, cost := range of.costs {
-		of.costs[n] = (cost + 1<<costBits - 1) >> costBits
-	}
-	return of.costs
+	return costs
 }
 
 // costBits is the fixed-point precision of costs: for small groups a share is a fraction of an entry.
 const costBits = 20
-
-// charges divide costs among the namespaces that cause them.
-type charges struct {
-	// parts are the properties of an identity, by its number: numbers of parts; spaces are the namespaces of parts.
-	parts   [][]int
-	numbers map[part]int
-	spaces  []int
-	costs   []int
-	// seen has the last group with a part. groups and having are how many parts of a namespace a group has, and how many of its
-	// identities have one.
-	seen           []int
-	groups, having []int
-	group          int
-}
-
-// take adds an identity and returns its number.
-func (d *charges) take(t *traits) (nth int) {
-	all := make([]int, 0, len(t.spaces))
-	for _, n := range t.spaces {
-		at := part{n, t.own[n]}
-		number, known := d.numbers[at]
-		if !known {
-			number = len(d.spaces)
-			d.numbers[at], d.spaces = number, append(d.spaces, n)
-		}
-		all = append(all, number)
-	}
-	d.parts = append(d.parts, all)
-	return len(d.parts) - 1
-}
-
-func (d *charges) begin() {
-	d.seen, d.groups, d.having = make([]int, len(d.spaces)), make([]int, len(d.costs)), make([]int, len(d.costs))
-}
-
-// charge adds the cost of splitting these identities to namespaces.
-func (d *charges) charge(g *alike) {
-	if len(g.identities) < 2 {
-		return
-	}
-	d.group++
-	var spaces []int
-	for _, nth := range g.identities {
-		for _, number := range d.parts[nth] {
-			n := d.spaces[number]
-			if d.having[n]++; d.having[n] == 1 {
-				spaces = append(spaces, n)
-			}
-			if d.seen[number] != d.group {
-				d.seen[number] = d.group
-				d.groups[n]++
-			}
-		}
-	}
-	sum := 0
-	for _, n := range spaces {
-		if d.having[n] == len(g.identities) {
-			d.groups[n]-- // no identity is without one
-		}
-		sum += d.groups[n]
-	}
-	more := g.sets * (len(g.identities) - 1)
-	for _, n := range spaces {
-		if d.groups[n] > 0 {
-			d.costs[n] += max(1, more*d.groups[n]<<costBits/sum)
-		}
-		d.groups[n], d.having[n] = 0, 0
-	}
-}

@@ -378,7 +378,7 @@ func testSameSelectors(t *testing.T, second string) {
 	probe.compile(&snapshot, w.local)
 	s := probe.splits()
 	costs := map[string]int{}
-	for n, cost := range probe.splitCosts(s) {
+	for n, cost := range s.splitCosts() {
 		costs[s.names[n]] = cost
 	}
 	// Each good one treats all groups alike: it has an entry for each group, of which the evil ones alone would make
