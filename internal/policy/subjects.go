@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -177,20 +176,15 @@ func (c *Compiler) rulesOf(p *cluster.NetworkPolicy) *policyRules {
 // setsFor returns the sets of a pod, by family and direction. pod is nil if there is no object.
 func (c *Compiler) setsFor(s *selection, pod *cluster.Pod) *[2][2]*numbered[*set] {
 	var ports []cluster.ContainerPort
-	var key []byte
 	if s.names && pod != nil {
 		ports = pod.Ports
-		for _, p := range ports {
-			key = append(key, p.Name...)
-			key = append(key, 0, byte(p.Protocol))
-			key = binary.BigEndian.AppendUint16(key, p.Number)
-		}
 	}
-	sets := s.sets[string(key)]
+	key := namedKey(ports)
+	sets := s.sets[key]
 	isNew := sets == nil
 	if isNew {
 		sets = &[2][2]*numbered[*set]{}
-		s.sets[string(key)] = sets
+		s.sets[key] = sets
 	}
 	for f := range sets {
 		for direction := range sets[f] {

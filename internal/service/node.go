@@ -60,16 +60,13 @@ func (h *HostPort) name() PortName {
 // service; it only gets addresses of the node.
 func (h *HostPort) addresses(node *NodeConfig) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(node.HostPortAddresses), func(a netip.Addr) bool {
-		switch {
-		case node.reservedForAPIServer(Frontend{a, h.Number, h.Protocol}, h.Pod) != "":
-			return true
-		case !h.Address.IsValid():
-			return false
-		case h.Address.IsUnspecified():
-			return a.Is4() != h.Address.Is4()
-		}
-		return a != h.Address
+		return !h.requests(a) || node.reservedForAPIServer(Frontend{a, h.Number, h.Protocol}, h.Pod) != ""
 	})
+}
+
+// requests reports whether the port is requested at an address of the node.
+func (h *HostPort) requests(a netip.Addr) bool {
+	return !h.Address.IsValid() || h.Address == a || h.Address.IsUnspecified() && h.Address.Is4() == a.Is4()
 }
 
 // problem says why the port does not answer at the requested address; empty if it does.
@@ -79,8 +76,7 @@ func (h *HostPort) problem(node *NodeConfig) string {
 		return fmt.Sprintf("%s: its hostIP %s is not an address of this node", wording, h.Address)
 	}
 	for _, a := range node.HostPortAddresses {
-		asked := !h.Address.IsValid() || h.Address == a || h.Address.IsUnspecified() && h.Address.Is4() == a.Is4()
-		if why := node.reservedForAPIServer(Frontend{a, h.Number, h.Protocol}, h.Pod); asked && why != "" {
+		if why := node.reservedForAPIServer(Frontend{a, h.Number, h.Protocol}, h.Pod); why != "" && h.requests(a) {
 			return fmt.Sprintf("%s at %s: %s", wording, a, why)
 		}
 	}

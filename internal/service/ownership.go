@@ -67,7 +67,7 @@ type ownership struct {
 	stale    bool
 }
 
-func newClaims() ownership {
+func newOwnership() ownership {
 	return ownership{winners: map[Frontend]request{}, contested: map[Frontend][]request{}}
 }
 
