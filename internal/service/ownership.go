@@ -59,64 +59,54 @@ func (c request) compare(other request) int {
 // ownership decides who owns a frontend that several request. It does not depend on the order of requests, so all nodes decide
 // alike, also after a restart.
 type ownership struct {
-	winners map[Frontend]request
-	// contested are the frontends with several requests, the owner's first.
-	contested map[Frontend][]request
-	// reported are the problems of contested, unless stale.
+	// requests are those for each frontend, the owner's first. contested counts the frontends with several.
+	requests  map[Frontend][]request
+	contested int
+	// reported are the problems of contested frontends, unless stale.
 	reported []Problem
 	stale    bool
 }
 
-func newOwnership() ownership {
-	return ownership{winners: map[Frontend]request{}, contested: map[Frontend][]request{}}
-}
-
 // take adds a request; each owner has at most one for a frontend. loser is the previous owner if it loses the frontend.
 func (c *ownership) take(f Frontend, by request) (loser owner, lost bool) {
-	winner, taken := c.winners[f]
-	if !taken {
-		c.winners[f] = by
+	at, _ := slices.BinarySearchFunc(c.requests[f], by, request.compare)
+	all := slices.Insert(c.requests[f], at, by)
+	c.requests[f] = all
+	if len(all) == 1 {
 		return owner{}, false
 	}
-	c.stale = true
-	all := c.contested[f]
-	if all == nil {
-		all = []request{winner}
+	if c.stale = true; len(all) == 2 {
+		c.contested++
 	}
-	at, _ := slices.BinarySearchFunc(all, by, request.compare)
-	c.contested[f] = slices.Insert(all, at, by)
 	if at > 0 {
 		return owner{}, false
 	}
-	c.winners[f] = by
-	return winner.by, true
+	return all[1].by, true
 }
 
 // release removes a request. successor is the next owner, if any.
 func (c *ownership) release(f Frontend, by owner) (successor owner, found bool) {
-	all := c.contested[f]
-	if all == nil {
-		delete(c.winners, f)
+	all := c.requests[f]
+	if len(all) < 2 {
+		delete(c.requests, f)
 		return owner{}, false
 	}
 	c.stale = true
+	owned := all[0].by == by
 	all = slices.DeleteFunc(all, func(other request) bool { return other.by == by })
-	if len(all) > 1 {
-		c.contested[f] = all
-	} else {
-		delete(c.contested, f)
+	if c.requests[f] = all; len(all) == 1 {
+		c.contested--
 	}
-	if c.winners[f].by != by {
+	if !owned {
 		return owner{}, false
 	}
-	c.winners[f] = all[0]
 	return all[0].by, true
 }
 
 // granted returns the ports without the entries whose frontends others own.
 func (c *ownership) granted(by owner, ports []Port) []Port {
-	lost := func(e Entry) bool { return c.winners[e.Frontend].by != by }
-	if len(c.contested) == 0 || !slices.ContainsFunc(ports, func(p Port) bool { return slices.ContainsFunc(p.Entries, lost) }) {
+	lost := func(e Entry) bool { return c.requests[e.Frontend][0].by != by }
+	if c.contested == 0 || !slices.ContainsFunc(ports, func(p Port) bool { return slices.ContainsFunc(p.Entries, lost) }) {
 		return ports
 	}
 	var left []Port
@@ -141,7 +131,7 @@ func (c *ownership) problems(uid func(owner) string) []Problem {
 		return c.reported
 	}
 	losers := map[owner]*lost{}
-	for f, all := range c.contested {
+	for f, all := range c.requests {
 		for _, loser := range all[1:] {
 			of := losers[loser.by]
 			if of == nil {

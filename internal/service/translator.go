@@ -78,7 +78,7 @@ func NewTranslator(node NodeConfig) *Translator {
 	t := &Translator{
 		configured: node, node: node,
 		states: map[owner]*state{}, outstanding: map[owner]*state{}, exposed: map[owner]*state{},
-		ownership: newOwnership(), serving: serving{counts: map[backend]uint32{}},
+		ownership: ownership{requests: map[Frontend][]request{}}, serving: serving{counts: map[backend]uint32{}},
 		reserved: newReserved(), shares: shares{spaces: map[string]*[resources]int{}},
 	}
 	t.translation.reserved = &t.reserved

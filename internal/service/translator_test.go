@@ -156,8 +156,8 @@ func TestTranslatorLife(t *testing.T) {
 	step("and ends", "gone 10.1.1.4:8080")
 	w.remove(slice("", "web-a"), slice("", "other-a"))
 	step("nothing is left", "gone 10.1.1.9:8080")
-	if len(tr.states) != 0 || len(tr.serving.counts) != 0 || len(tr.ownership.winners) != 0 {
-		t.Errorf("something is kept: %d states, %d backends, %d frontends", len(tr.states), len(tr.serving.counts), len(tr.ownership.winners))
+	if len(tr.states) != 0 || len(tr.serving.counts) != 0 || len(tr.ownership.requests) != 0 {
+		t.Errorf("something is kept: %d states, %d backends, %d frontends", len(tr.states), len(tr.serving.counts), len(tr.ownership.requests))
 	}
 }
 
