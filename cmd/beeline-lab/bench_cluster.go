@@ -45,7 +45,7 @@ func (f *benchFlags) runOnCluster(ctx context.Context, e cli.Env, o round.Option
 	left, err := cluster.Leftovers(ctx, s.API, s.Namespace)
 	if f.cluster.clean {
 		if err == nil {
-			err = cleanCluster(ctx, e, s.API, left)
+			err = cleanCluster(ctx, e, s, left)
 		}
 		return failed(e, exitMeasure, err)
 	}
@@ -59,7 +59,7 @@ func (f *benchFlags) runOnCluster(ctx context.Context, e cli.Env, o round.Option
 }
 
 // cleanCluster deletes what earlier runs left, and names it.
-func cleanCluster(ctx context.Context, e cli.Env, api cluster.API, left []cluster.Leftover) error {
+func cleanCluster(ctx context.Context, e cli.Env, s *cluster.Suite, left []cluster.Leftover) error {
 	if len(left) == 0 {
 		fmt.Fprintln(e.Stderr, "Nothing to delete: no run left anything.")
 		return nil
@@ -67,5 +67,5 @@ func cleanCluster(ctx context.Context, e cli.Env, api cluster.API, left []cluste
 	for _, l := range left {
 		fmt.Fprintf(e.Stderr, "Deleting %s.\n", l)
 	}
-	return cluster.Remove(ctx, api, left)
+	return cluster.Remove(ctx, s.API, s.Namespace)
 }

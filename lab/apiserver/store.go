@@ -111,3 +111,16 @@ func (c *collection) since(version int) []event {
 	i, _ := slices.BinarySearchFunc(c.history, version+1, func(e event, v int) int { return e.version - v })
 	return c.history[i:]
 }
+
+// Objects are those of one kind, by namespace and name. They belong to the server.
+func Objects[T runtime.Object](s *Server) (list []T) {
+	var example T
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k, err := kindOf(example); err == nil {
+		for _, o := range s.collection(k).sorted() {
+			list = append(list, o.(T))
+		}
+	}
+	return list
+}

@@ -6,45 +6,31 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// Check is a connection between pods or nodes, and whether it must succeed.
-type Check struct {
-	Direction result.PolicyDirection
-	// Rule is the kind of policy rule, Case the case of this check.
-	Rule, Case string
-	// From and To are names of pods, or of a node.
-	From, To string
-	Protocol corev1.Protocol
-	Port     uint16
-	Allowed  bool
-}
-
-// Path returns the path between the ends.
-func (q Check) Path() result.Path {
-	home := map[string]int{NearNode: near, FarNode: far}
-	for _, p := range Pods() {
-		home[p.Name] = p.Home
-	}
-	if home[q.From] == home[q.To] {
-		return result.SameNode
-	}
-	return result.CrossNode
-}
-
 // Wanted outcomes.
 const (
 	allowed = true
 	denied  = false
 )
 
-// Checks returns all checks.
-func Checks() []Check {
-	var list []Check
-	add := func(d result.PolicyDirection, by, what, from, to string, protocol corev1.Protocol, port uint16, want bool) {
-		list = append(list, Check{d, by, what, from, to, protocol, port, want})
+// Checks returns all checks: connections with their wanted outcomes.
+func Checks() []result.Connection {
+	home := map[string]int{NearNode: near, FarNode: far}
+	for _, p := range Pods() {
+		home[p.Name] = p.Home
+	}
+	var list []result.Connection
+	add := func(d result.PolicyDirection, by, what, from, to string, protocol corev1.Protocol, port int, want bool) {
+		path := result.CrossNode
+		if home[from] == home[to] {
+			path = result.SameNode
+		}
+		list = append(list, result.Connection{
+			Direction: d, Rule: by, Case: what, Path: path, Protocol: string(protocol), From: from, To: to, Port: port, Allowed: want,
+		})
 	}
 	tcp, udp := corev1.ProtocolTCP, corev1.ProtocolUDP
 	for _, home := range []int{near, far} {
-		in := func(by, what, from, kind string, protocol corev1.Protocol, port uint16, want bool) {
+		in := func(by, what, from, kind string, protocol corev1.Protocol, port int, want bool) {
 			add(result.Ingress, by, what, from, at(kind, home), protocol, port, want)
 		}
 		in("no policy", "", "friend", "open", tcp, first, allowed)
@@ -76,7 +62,7 @@ func Checks() []Check {
 		in("block", "excepted", "stranger", "block", udp, first, denied)
 		in("block", "outside", "remote", "block", tcp, first, denied)
 
-		out := func(by, what, from, kind string, protocol corev1.Protocol, port uint16, want bool) {
+		out := func(by, what, from, kind string, protocol corev1.Protocol, port int, want bool) {
 			add(result.Egress, by, what, from, at(kind, home), protocol, port, want)
 		}
 		out("default deny", "", "out-deny", "open", tcp, first, denied)

@@ -51,18 +51,15 @@ const (
 )
 
 func (q connection) try(ctx context.Context) (connected bool, err error) {
-	limit, once := refusedFor, q.connect
+	limit := refusedFor
 	if q.expected {
 		limit = worksWithin
-	}
-	if q.protocol == corev1.ProtocolUDP {
-		once = q.datagram
 	}
 	// On a busy machine one attempt may take long.
 	begin := time.Now()
 	for tries := time.Duration(0); tries < limit/attempt || time.Since(begin) < limit; tries++ {
 		tried := time.Now()
-		got, err := once(ctx)
+		got, err := q.once(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return false, ctx.Err()
@@ -78,50 +75,29 @@ func (q connection) try(ctx context.Context) (connected bool, err error) {
 	return false, nil
 }
 
-// connect makes one TCP connection and waits for its byte.
-func (q connection) connect(ctx context.Context) (got reply, err error) {
+// once makes one TCP connection and waits for its byte, or sends a datagram and waits for its echo.
+func (q connection) once(ctx context.Context) (got reply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
+	deadline, _ := ctx.Deadline()
+	dialer, network := net.Dialer{LocalAddr: &net.TCPAddr{Port: int(q.source)}}, "tcp"
+	if q.protocol == corev1.ProtocolUDP {
+		dialer.LocalAddr, network = &net.UDPAddr{Port: int(q.source)}, "udp"
+	}
 	err = q.from.Do(func() error {
-		var dialer net.Dialer
-		if q.source != 0 {
-			dialer.LocalAddr = &net.TCPAddr{Port: int(q.source)}
-		}
-		conn, err := dialer.DialContext(ctx, "tcp", q.to.String())
+		conn, err := dialer.DialContext(ctx, network, q.to.String())
 		if err != nil {
 			return q.outcome(err)
 		}
 		defer conn.Close()
-		_ = conn.(*net.TCPConn).SetLinger(0) // no port stays in TIME_WAIT
-		deadline, _ := ctx.Deadline()
 		_ = conn.SetDeadline(deadline)
-		if _, err = conn.Read(make([]byte, 1)); err != nil {
+		if tcp, ok := conn.(*net.TCPConn); ok {
 			got = opened
+			_ = tcp.SetLinger(0) // no port stays in TIME_WAIT
+		} else if _, err := conn.Write([]byte("ping")); err != nil {
 			return q.outcome(err)
 		}
-		got = answer
-		return nil
-	})
-	return got, err
-}
-
-// datagram sends a datagram and waits for its echo.
-func (q connection) datagram(ctx context.Context) (got reply, err error) {
-	err = q.from.Do(func() error {
-		var dialer net.Dialer
-		if q.source != 0 {
-			dialer.LocalAddr = &net.UDPAddr{Port: int(q.source)}
-		}
-		conn, err := dialer.DialContext(ctx, "udp", q.to.String())
-		if err != nil {
-			return q.outcome(err)
-		}
-		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(attempt))
-		if _, err := conn.Write([]byte("ping")); err != nil {
-			return q.outcome(err)
-		}
-		if _, err = conn.Read(make([]byte, 64)); err != nil {
+		if _, err := conn.Read(make([]byte, 64)); err != nil {
 			return q.outcome(err)
 		}
 		got = answer

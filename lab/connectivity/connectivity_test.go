@@ -21,7 +21,7 @@ func TestChecksCover(t *testing.T) {
 		}
 		names[p.Name] = true
 	}
-	counts, seen := map[any]int{}, map[Check]bool{}
+	counts, seen := map[any]int{}, map[result.Connection]bool{}
 	for _, q := range Checks() {
 		if !names[q.From] || !names[q.To] || q.From == q.To {
 			t.Errorf("%+v", q)
@@ -30,7 +30,7 @@ func TestChecksCover(t *testing.T) {
 			t.Errorf("twice: %+v", q)
 		}
 		seen[q] = true
-		counts[[4]any{q.Direction, q.Rule, q.Path(), q.Allowed}]++
+		counts[[4]any{q.Direction, q.Rule, q.Path, q.Allowed}]++
 		counts[[3]any{q.Direction, q.Protocol, q.Allowed}]++
 	}
 	for _, d := range []result.PolicyDirection{result.Ingress, result.Egress} {
@@ -44,7 +44,7 @@ func TestChecksCover(t *testing.T) {
 			}
 		}
 		for _, p := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
-			if counts[[3]any{d, p, allowed}] == 0 || counts[[3]any{d, p, denied}] == 0 {
+			if counts[[3]any{d, string(p), allowed}] == 0 || counts[[3]any{d, string(p), denied}] == 0 {
 				t.Errorf("%s over %s has one outcome only", d, p)
 			}
 		}

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/beeline-cni/beeline/lab/convergence"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
@@ -26,22 +26,17 @@ func Listen(ctx context.Context, netns testbed.Netns, address netip.Addr) (end f
 			end()
 		}
 	}()
-	var config net.ListenConfig
 	for _, port := range Ports[corev1.ProtocolTCP] {
-		var listener net.Listener
-		if err := netns.Do(func() (err error) {
-			listener, err = config.Listen(ctx, "tcp", netip.AddrPortFrom(address, port).String())
-			return err
-		}); err != nil {
-			return end, fmt.Errorf("listen at %s: %w", address, err)
+		listener, err := convergence.Listen(ctx, netns, netip.AddrPortFrom(address, port), 1)
+		if err != nil {
+			return end, err
 		}
 		closers = append(closers, listener.Close)
-		go greet(listener)
 	}
 	for _, port := range Ports[corev1.ProtocolUDP] {
 		var conn net.PacketConn
 		if err := netns.Do(func() (err error) {
-			conn, err = config.ListenPacket(ctx, "udp", netip.AddrPortFrom(address, port).String())
+			conn, err = (&net.ListenConfig{}).ListenPacket(ctx, "udp", netip.AddrPortFrom(address, port).String())
 			return err
 		}); err != nil {
 			return end, fmt.Errorf("listen at %s: %w", address, err)
@@ -50,22 +45,6 @@ func Listen(ctx context.Context, netns testbed.Netns, address netip.Addr) (end f
 		go echo(conn)
 	}
 	return end, nil
-}
-
-// greet sends a byte on each connection.
-func greet(listener net.Listener) {
-	for {
-		conn, err := listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // such as too many open files: silence would count as denied
-			time.Sleep(time.Millisecond)
-			continue
-		}
-		_, _ = conn.Write([]byte{1}) // the client may be gone
-		conn.Close()
-	}
 }
 
 // echo sends datagrams back.

@@ -2,12 +2,15 @@ package connectivity
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/wait"
 )
 
@@ -24,34 +27,26 @@ const (
 	controlPort = 20000
 )
 
-// Outcome is the result of a check.
-type Outcome struct {
-	// Connected reports whether the connection succeeds.
-	Connected bool
-	// Unknown is the reason if the outcome is unknown, or nil.
-	Unknown error
-}
+// Right reports whether the outcome of a check is known and wanted.
+func Right(c result.Connection) bool { return c.Unknown == "" && c.Connected == c.Allowed }
 
-// Right reports whether the outcome is known and wanted.
-func (a Outcome) Right(q Check) bool { return a.Unknown == nil && a.Connected == q.Allowed }
-
-// errSilent makes an outcome unknown: a connection that fails without policies shows nothing about them.
-var errSilent = errors.New("no reply without policies either")
+// silent makes an outcome unknown: a connection that fails without policies shows nothing about them.
+const silent = "no reply without policies either"
 
 // Run runs all checks at once, and repeats them until all outcomes are right or patience is over, because policies take a
 // while to be enforced. Then it repeats them a few times more; an outcome that is wrong once counts as wrong.
 //
 // A broken path stops the same connections as a policy. So Run first makes each denied connection without policies: if it
 // fails, its outcome is unknown. Then it calls enforce, which adds the policies.
-func Run(ctx context.Context, checks []Check, netnsOf NetnsOf, address Address, enforce func() error) ([]Outcome, error) {
-	controls, err := control(ctx, checks, netnsOf, address)
+func Run(ctx context.Context, checks []result.Connection, netns NetnsOf, address Address, enforce func() error) ([]result.Connection, error) {
+	controls, err := control(ctx, checks, netns, address)
 	if err != nil {
 		return nil, err
 	}
 	if err := enforce(); err != nil {
 		return nil, err
 	}
-	outcomes, err := patiently(ctx, checks, func() ([]Outcome, error) { return pass(ctx, checks, netnsOf, address, 0) })
+	outcomes, err := patiently(ctx, func() ([]result.Connection, error) { return pass(ctx, checks, netns, address, 0) })
 	if err != nil {
 		return nil, err
 	}
@@ -59,26 +54,26 @@ func Run(ctx context.Context, checks []Check, netnsOf NetnsOf, address Address, 
 		if err := wait.For(ctx, pause); err != nil {
 			return nil, err
 		}
-		again, err := pass(ctx, checks, netnsOf, address, 0)
+		again, err := pass(ctx, checks, netns, address, 0)
 		if err != nil {
 			return nil, err
 		}
-		for i, q := range checks {
-			outcomes[i] = worse(q, outcomes[i], again[i])
+		for i := range outcomes {
+			outcomes[i] = worse(outcomes[i], again[i])
 		}
 	}
-	for i, q := range checks {
-		if outcomes[i].Right(q) && controls[i] != nil {
+	for i := range outcomes {
+		if Right(outcomes[i]) {
 			outcomes[i].Unknown = controls[i]
 		}
 	}
 	return outcomes, nil
 }
 
-// control makes the denied connections before policies exist, and returns an error for each that fails. Allowed
-// connections need no control: their success shows that their paths work.
-func control(ctx context.Context, checks []Check, netnsOf NetnsOf, address Address) ([]error, error) {
-	var controls []Check
+// control makes the denied connections before policies exist, and returns for each that fails why its outcome is unknown.
+// Allowed connections need no control: their success shows that their paths work.
+func control(ctx context.Context, checks []result.Connection, netns NetnsOf, address Address) ([]string, error) {
+	var controls []result.Connection
 	var of []int
 	for i, q := range checks {
 		if !q.Allowed {
@@ -86,27 +81,25 @@ func control(ctx context.Context, checks []Check, netnsOf NetnsOf, address Addre
 			controls, of = append(controls, q), append(of, i)
 		}
 	}
-	outcomes, err := patiently(ctx, controls, func() ([]Outcome, error) { return pass(ctx, controls, netnsOf, address, controlPort) })
-	if err != nil {
-		return nil, err
-	}
-	failed := make([]error, len(checks))
+	outcomes, err := patiently(ctx, func() ([]result.Connection, error) { return pass(ctx, controls, netns, address, controlPort) })
+	failed := make([]string, len(checks))
 	for i, a := range outcomes {
 		switch {
-		case a.Unknown != nil:
-			failed[of[i]] = fmt.Errorf("without policies: %w", a.Unknown)
+		case a.Unknown != "":
+			failed[of[i]] = "without policies: " + a.Unknown
 		case !a.Connected:
-			failed[of[i]] = errSilent
+			failed[of[i]] = silent
 		}
 	}
-	return failed, nil
+	return failed, err
 }
 
 // patiently repeats checks until all outcomes are right or patience is over.
-func patiently(ctx context.Context, checks []Check, run func() ([]Outcome, error)) ([]Outcome, error) {
+func patiently(ctx context.Context, run func() ([]result.Connection, error)) ([]result.Connection, error) {
 	for begin := time.Now(); ; {
 		outcomes, err := run()
-		if err != nil || allRight(checks, outcomes) || time.Since(begin) > patience {
+		wrong := slices.ContainsFunc(outcomes, func(c result.Connection) bool { return !Right(c) })
+		if err != nil || !wrong || time.Since(begin) > patience {
 			return outcomes, err
 		}
 		if err := wait.For(ctx, attempt); err != nil { // attempts that are not possible fail at once
@@ -116,17 +109,21 @@ func patiently(ctx context.Context, checks []Check, run func() ([]Outcome, error
 }
 
 // pass runs all checks once, in parallel, each from a source port of its own, beginning with source; 0 is any port.
-func pass(ctx context.Context, checks []Check, netnsOf NetnsOf, address Address, source uint16) ([]Outcome, error) {
-	outcomes := make([]Outcome, len(checks))
+func pass(ctx context.Context, checks []result.Connection, netns NetnsOf, address Address, source uint16) ([]result.Connection, error) {
+	outcomes := slices.Clone(checks)
 	var wait sync.WaitGroup
-	for i, q := range checks {
-		c := connection{from: netnsOf(q.From), to: netip.AddrPortFrom(address(q.To), q.Port), protocol: q.Protocol, expected: q.Allowed}
+	for i := range outcomes {
+		q := &outcomes[i]
+		c := connection{
+			from: netns(q.From), to: netip.AddrPortFrom(address(q.To), uint16(q.Port)), protocol: corev1.Protocol(q.Protocol), expected: q.Allowed,
+		}
 		if source != 0 {
 			c.source = source + uint16(i)
 		}
 		wait.Go(func() {
-			if outcomes[i].Connected, outcomes[i].Unknown = c.try(ctx); outcomes[i].Unknown != nil {
-				outcomes[i].Unknown = fmt.Errorf("connect from %s to %s: %w", q.From, q.To, outcomes[i].Unknown)
+			var err error
+			if q.Connected, err = c.try(ctx); err != nil {
+				q.Unknown = fmt.Sprintf("connect from %s to %s: %v", q.From, q.To, err)
 			}
 		})
 	}
@@ -134,29 +131,19 @@ func pass(ctx context.Context, checks []Check, netnsOf NetnsOf, address Address,
 	return outcomes, ctx.Err()
 }
 
-func allRight(checks []Check, outcomes []Outcome) bool {
-	for i, q := range checks {
-		if !outcomes[i].Right(q) {
-			return false
-		}
-	}
-	return true
-}
-
 // worse returns the worse outcome: a wrong one, else an unknown one.
-func worse(q Check, a, b Outcome) Outcome {
-	if rank(q, b) > rank(q, a) {
+func worse(a, b result.Connection) result.Connection {
+	rank := func(c result.Connection) int {
+		switch {
+		case Right(c):
+			return 0
+		case c.Unknown != "":
+			return 1
+		}
+		return 2
+	}
+	if rank(b) > rank(a) {
 		return b
 	}
 	return a
-}
-
-func rank(q Check, a Outcome) int {
-	switch {
-	case a.Right(q):
-		return 0
-	case a.Unknown != nil:
-		return 1
-	}
-	return 2
 }

@@ -1,7 +1,6 @@
 package connectivity
 
 import (
-	"errors"
 	"net/netip"
 	"os"
 	"testing"
@@ -9,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
@@ -16,6 +16,8 @@ func TestMain(m *testing.M) {
 	patience = time.Second
 	os.Exit(m.Run())
 }
+
+const tcp, udp = string(corev1.ProtocolTCP), string(corev1.ProtocolUDP)
 
 // fakePods are addresses of this machine instead of pods.
 type fakePods map[string]netip.Addr
@@ -40,22 +42,22 @@ func TestRun(t *testing.T) {
 	listen(t, pods["works"])
 	forbidden := listen(t, pods["forbidden"])
 	listen(t, pods["leaks"])
-	checks := []Check{
-		{To: "works", Protocol: corev1.ProtocolTCP, Port: first, Allowed: true}, {To: "works", Protocol: corev1.ProtocolUDP, Port: first, Allowed: true},
-		{To: "forbidden", Protocol: corev1.ProtocolTCP, Port: first}, {To: "forbidden", Protocol: corev1.ProtocolUDP, Port: first},
-		{To: "leaks", Protocol: corev1.ProtocolUDP, Port: second},
+	checks := []result.Connection{
+		{To: "works", Protocol: tcp, Port: first, Allowed: true}, {To: "works", Protocol: udp, Port: first, Allowed: true},
+		{To: "forbidden", Protocol: tcp, Port: first}, {To: "forbidden", Protocol: udp, Port: first},
+		{To: "leaks", Protocol: udp, Port: second},
 	}
 	outcomes, err := Run(t.Context(), checks[:4], here, pods.address, func() error { forbidden(); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, a := range outcomes {
-		if !a.Right(checks[i]) || a.Connected != checks[i].Allowed {
+		if !Right(a) || a.Connected != checks[i].Allowed {
 			t.Errorf("%+v: %+v", checks[i], a)
 		}
 	}
 	outcomes, err = Run(t.Context(), checks[4:], here, pods.address, func() error { return nil })
-	if err != nil || !outcomes[0].Connected || outcomes[0].Unknown != nil {
+	if err != nil || !outcomes[0].Connected || outcomes[0].Unknown != "" {
 		t.Errorf("without policies: %+v, %v", outcomes, err)
 	}
 }
@@ -64,24 +66,23 @@ func TestRun(t *testing.T) {
 func TestDeniedNeedsAControl(t *testing.T) {
 	pods := fakePods{"gone": netip.MustParseAddr("127.0.7.14")}
 	enforced := false
-	checks := []Check{{To: "gone", Protocol: corev1.ProtocolTCP, Port: first}}
+	checks := []result.Connection{{To: "gone", Protocol: tcp, Port: first}}
 	outcomes, err := Run(t.Context(), checks, here, pods.address, func() error { enforced = true; return nil })
 	if err != nil || !enforced {
 		t.Fatalf("enforced %v, %v", enforced, err)
 	}
-	if a := outcomes[0]; a.Right(checks[0]) || !errors.Is(a.Unknown, errSilent) {
+	if a := outcomes[0]; Right(a) || a.Unknown != silent {
 		t.Errorf("a pod that never replies counts as denied: %+v", a)
 	}
 }
 
 // An outcome that is wrong once is wrong, and one that is unknown once is not right.
 func TestWorse(t *testing.T) {
-	q := Check{Allowed: false}
-	right, unknown, wrong := Outcome{}, Outcome{Unknown: errSilent}, Outcome{Connected: true}
-	for _, c := range []struct{ a, b, want Outcome }{
+	right, unknown, wrong := result.Connection{}, result.Connection{Unknown: silent}, result.Connection{Connected: true}
+	for _, c := range []struct{ a, b, want result.Connection }{
 		{right, right, right}, {right, unknown, unknown}, {unknown, right, unknown}, {unknown, wrong, wrong}, {wrong, unknown, wrong}, {wrong, right, wrong},
 	} {
-		if got := worse(q, c.a, c.b); got != c.want {
+		if got := worse(c.a, c.b); got != c.want {
 			t.Errorf("%+v and %+v: %+v", c.a, c.b, got)
 		}
 	}
@@ -92,7 +93,7 @@ func TestOutcomesThatChange(t *testing.T) {
 	pods := fakePods{"a": netip.MustParseAddr("127.0.7.3")}
 	end := listen(t, pods["a"])
 	again := make(chan func(), 1)
-	checks := []Check{{To: "a", Protocol: corev1.ProtocolTCP, Port: first}}
+	checks := []result.Connection{{To: "a", Protocol: tcp, Port: first}}
 	outcomes, err := Run(t.Context(), checks, here, pods.address, func() error {
 		end()
 		go func() {

@@ -2,9 +2,11 @@ package convergence
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
@@ -22,8 +24,12 @@ func Listen(ctx context.Context, netns testbed.Netns, at netip.AddrPort, who byt
 	go func() {
 		for {
 			conn, err := listener.Accept()
-			if err != nil {
-				return // closed
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil { // such as too many open files: silence would count as denied
+				time.Sleep(time.Millisecond)
+				continue
 			}
 			_, _ = conn.Write([]byte{who}) // the client may be gone
 			conn.Close()

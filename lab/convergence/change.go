@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/wait"
@@ -33,19 +34,22 @@ func Time(ctx context.Context, client *Client, to netip.AddrPort, want int, chan
 	return at.Sub(begin), err
 }
 
-// Repeat makes changes until there are most of them or the time is over, with a pause after each. It returns the
-// convergence time of each in milliseconds, and the error that ended it early.
-func Repeat(ctx context.Context, most int, within, pause time.Duration, change func() (time.Duration, error)) (milliseconds []float64, err error) {
-	milliseconds = []float64{}
-	for began := time.Now(); len(milliseconds) < most && time.Since(began) < within; {
-		took, err := change()
-		if err != nil {
-			return milliseconds, err
-		}
-		milliseconds = append(milliseconds, float64(took)/float64(time.Millisecond))
-		if err := wait.For(ctx, pause); err != nil {
-			return milliseconds, err
+// Repeat makes changes in turn until each was made most times or the time is over, with a pause after each. It returns
+// the convergence times of each in milliseconds, and, where one ended it early, its error.
+func Repeat(ctx context.Context, most int, within, pause time.Duration, changes ...func() (time.Duration, error)) (milliseconds [][]float64, errs []error) {
+	milliseconds, errs = slices.Repeat([][]float64{{}}, len(changes)), make([]error, len(changes))
+	for began := time.Now(); len(milliseconds[len(changes)-1]) < most && time.Since(began) < within; {
+		for i, change := range changes {
+			took, err := change()
+			if err == nil {
+				milliseconds[i] = append(milliseconds[i], float64(took)/float64(time.Millisecond))
+				err = wait.For(ctx, pause)
+			}
+			if err != nil {
+				errs[i] = err
+				return milliseconds, errs
+			}
 		}
 	}
-	return milliseconds, nil
+	return milliseconds, errs
 }

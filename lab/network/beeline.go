@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/lab/apiserver"
 	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
@@ -232,6 +233,6 @@ func (c Beeline) Present() policies.Presence { return c.presence }
 func (Beeline) Watches() bool { return true }
 
 // Enforce does nothing: the agents do it.
-func (Beeline) Enforce(context.Context, *testbed.Lab, *policies.State) (time.Duration, error) {
+func (Beeline) Enforce(context.Context, *testbed.Lab, *apiserver.Server) (time.Duration, error) {
 	return 0, nil
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/beeline-cni/beeline/lab/apiserver"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
@@ -58,24 +59,24 @@ func (c iptablesPolicies) Up(ctx context.Context, lab *testbed.Lab) error {
 
 // Enforce writes the rules of every node anew, as an agent does that has no memory of the rules before, on all nodes at
 // once, and says how long the command that takes them took on the slowest.
-func (iptablesPolicies) Enforce(ctx context.Context, lab *testbed.Lab, state *policies.State) (took time.Duration, err error) {
+func (iptablesPolicies) Enforce(ctx context.Context, lab *testbed.Lab, server *apiserver.Server) (took time.Duration, err error) {
 	nodes := lab.Nodes()
 	times, errs := make([]time.Duration, len(nodes)), make([]error, len(nodes))
 	var wait sync.WaitGroup
 	for i, node := range nodes {
-		wait.Go(func() { times[i], errs[i] = enforceOn(ctx, node, state) })
+		wait.Go(func() { times[i], errs[i] = enforceOn(ctx, node, server) })
 	}
 	wait.Wait()
 	return slices.Max(times), errors.Join(errs...)
 }
 
 // enforceOn writes the rules of one node.
-func enforceOn(ctx context.Context, node *testbed.Node, state *policies.State) (took time.Duration, err error) {
+func enforceOn(ctx context.Context, node *testbed.Node, server *apiserver.Server) (took time.Duration, err error) {
 	stale, err := policyChains(ctx, node)
 	if err != nil {
 		return 0, fmt.Errorf("read policies on %s: %w", node.Name, err)
 	}
-	rules, err := policyRules(state, node.Name, stale)
+	rules, err := policyRules(server, node.Name, stale)
 	if err != nil {
 		return 0, err
 	}

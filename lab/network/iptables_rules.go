@@ -6,13 +6,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/beeline-cni/beeline/lab/apiserver"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"github.com/beeline-cni/beeline/lab/policies"
 )
 
 // The chains of policies: the one in FORWARD, and how the names of all others begin. A packet that a policy allows gets
@@ -27,10 +26,16 @@ const (
 
 // policyRules are the rules of IPv4 for the pods of one node, as input to iptables-restore --noflush; stale are chains
 // of before, which go.
-func policyRules(state *policies.State, node string, stale []string) (string, error) {
-	w := &policyWriter{state: state, chains: map[string]bool{}}
+func policyRules(server *apiserver.Server, node string, stale []string) (string, error) {
+	w := &policyWriter{
+		pods: apiserver.Objects[*corev1.Pod](server), policies: apiserver.Objects[*networkingv1.NetworkPolicy](server),
+		namespaces: map[string]*corev1.Namespace{}, chains: map[string]bool{},
+	}
+	for _, n := range apiserver.Objects[*corev1.Namespace](server) {
+		w.namespaces[n.Name] = n
+	}
 	w.rule(policyChain, "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN")
-	for _, pod := range state.Pods() {
+	for _, pod := range w.pods {
 		if pod.Spec.NodeName != node || addressOf4(pod) == "" {
 			continue
 		}
@@ -79,10 +84,12 @@ var (
 
 // policyWriter collects chains and rules.
 type policyWriter struct {
-	state  *policies.State
-	chains map[string]bool
-	order  []string
-	text   strings.Builder
+	pods       []*corev1.Pod
+	policies   []*networkingv1.NetworkPolicy
+	namespaces map[string]*corev1.Namespace
+	chains     map[string]bool
+	order      []string
+	text       strings.Builder
 }
 
 func (w *policyWriter) rule(chain, format string, args ...any) {
@@ -102,7 +109,7 @@ func (w *policyWriter) chain(name string) bool {
 // pod writes the chain of a pod in one direction, if any policy selects it there.
 func (w *policyWriter) pod(pod *corev1.Pod, d policySide) error {
 	chain := ""
-	for _, policy := range w.state.Policies() {
+	for _, policy := range w.policies {
 		if !slices.Contains(policy.Spec.PolicyTypes, d.kind) || policy.Namespace != pod.Namespace {
 			continue
 		}
@@ -217,7 +224,7 @@ func (w *policyWriter) named(d policySide, name, protocol string) ([]string, err
 		return nil, fmt.Errorf("port %q: this writer knows names of ports in ingress only", name)
 	}
 	var matches []string
-	for _, pod := range w.state.Pods() {
+	for _, pod := range w.pods {
 		for _, c := range pod.Spec.Containers {
 			for _, p := range c.Ports {
 				if p.Name == name && strings.EqualFold(string(p.Protocol), protocol) && addressOf4(pod) != "" {
@@ -239,10 +246,10 @@ func (w *policyWriter) selected(namespace string, d policySide, peer networkingv
 	if err != nil {
 		return nil, err
 	}
-	for _, pod := range w.state.Pods() {
+	for _, pod := range w.pods {
 		in := pod.Namespace == namespace
 		if peer.NamespaceSelector != nil {
-			of := w.state.Namespace(pod.Namespace)
+			of := w.namespaces[pod.Namespace]
 			in = of != nil && namespaces.Matches(labels.Set(of.Labels))
 		}
 		if a := addressOf4(pod); in && a != "" && pods.Matches(labels.Set(pod.Labels)) {

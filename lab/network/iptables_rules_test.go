@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/beeline-cni/beeline/lab/apiserver"
 	"github.com/beeline-cni/beeline/lab/policies"
 )
 
@@ -18,8 +19,8 @@ func TestPolicyRules(t *testing.T) {
 	}
 	server, client := map[string]string{"app": "server"}, map[string]string{"app": "client"}
 	prefix, hole := netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.0.2.7/32")
-	state := policies.NewState()
-	if err := state.Put(
+	api := apiserver.New()
+	if err := api.Put(
 		policies.Namespace("default", nil),
 		pod("s", "n1", "10.77.1.2", server), pod("c", "n2", "10.77.2.2", client), pod("other", "n1", "10.77.1.3", nil),
 		policies.Policy("default", "in", server, append(
@@ -29,7 +30,7 @@ func TestPolicyRules(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	rules, err := policyRules(state, "n1", []string{"POLICY-STALE"})
+	rules, err := policyRules(api, "n1", []string{"POLICY-STALE"})
 	if err != nil {
 		t.Fatal(err)
 	}

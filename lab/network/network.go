@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/beeline-cni/beeline/lab/apiserver"
 	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/testbed"
@@ -51,8 +52,9 @@ type PolicyEnforcer interface {
 	Present() policies.Presence
 	// Watches reports whether the network's agents watch the API server themselves.
 	Watches() bool
-	// Enforce applies policies where Watches is false. It returns how long the kernel took to take them.
-	Enforce(ctx context.Context, lab *testbed.Lab, state *policies.State) (took time.Duration, err error)
+	// Enforce applies the policies of an API server where Watches is false. It returns how long the kernel took to take
+	// them.
+	Enforce(ctx context.Context, lab *testbed.Lab, server *apiserver.Server) (took time.Duration, err error)
 }
 
 // AgentSocket is the agent's socket on a node, empty for a network without agents.

@@ -29,7 +29,7 @@ func makePod(ctx context.Context, n Network, lab *testbed.Lab, node *testbed.Nod
 		return nil, err
 	}
 	if cni == nil {
-		return nodeAsPod(lab, node, p.Name), nil
+		return NodeAsPod(node, p.Name, lab.MTU), nil
 	}
 	// Not a named result: what is undone below must not be what is returned.
 	pod, err := lab.NewPodNetns(ctx, node, p.Name)
@@ -69,9 +69,9 @@ func DelPod(ctx context.Context, n Network, lab *testbed.Lab, pod *testbed.Pod) 
 	return errors.Join(err, lab.DeletePod(ctx, pod))
 }
 
-// nodeAsPod is the node where a network has no pods. It is not recorded in the lab.
-func nodeAsPod(lab *testbed.Lab, node *testbed.Node, name string) *testbed.Pod {
-	pod := &testbed.Pod{Name: name, Node: node.Name, Netns: node.Netns, MTU: lab.MTU}
+// NodeAsPod is a node as an end of traffic, as where a network has no pods. It is not recorded in the lab.
+func NodeAsPod(node *testbed.Node, name string, mtu int) *testbed.Pod {
+	pod := &testbed.Pod{Name: name, Node: node.Name, Netns: node.Netns, MTU: mtu}
 	for _, a := range node.Addresses {
 		pod.Addresses = append(pod.Addresses, a.Addr())
 	}
@@ -80,21 +80,20 @@ func nodeAsPod(lab *testbed.Lab, node *testbed.Node, name string) *testbed.Pod {
 
 // AddKnownPod makes a pod as a cluster does: its object exists before its network, and has the addresses afterwards.
 // Agents isolate a pod that they do not know. put adds the object to the API server, or to what stands for it.
-// AddKnownPod fills in the node and the addresses of p, also in the Pod that it returns.
-func AddKnownPod(ctx context.Context, c Network, lab *testbed.Lab, node *testbed.Node, p policies.Pod, put func(...runtime.Object) error) (*testbed.Pod, policies.Pod, error) {
+func AddKnownPod(ctx context.Context, c Network, lab *testbed.Lab, node *testbed.Node, p policies.Pod, put func(...runtime.Object) error) (*testbed.Pod, error) {
 	p.Node = node.Name
 	if err := put(p.Object()); err != nil {
-		return nil, p, fmt.Errorf("put pod %s: %w", p.Key(), err)
+		return nil, fmt.Errorf("put pod %s: %w", p.Key(), err)
 	}
 	pod, err := makePod(ctx, c, lab, node, p)
 	if err != nil {
-		return nil, p, fmt.Errorf("add pod %s of %s: %w", p.Name, c.Name(), err)
+		return nil, fmt.Errorf("add pod %s of %s: %w", p.Name, c.Name(), err)
 	}
 	p.Addresses = pod.Addresses
 	if err := put(p.Object()); err != nil {
-		return nil, p, fmt.Errorf("put addresses of pod %s: %w", p.Key(), err)
+		return nil, fmt.Errorf("put addresses of pod %s: %w", p.Key(), err)
 	}
-	return pod, p, nil
+	return pod, nil
 }
 
 func runtimeConf(pod *testbed.Pod, p policies.Pod) *libcni.RuntimeConf {

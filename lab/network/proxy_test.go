@@ -58,7 +58,7 @@ func testProxy(t *testing.T, p Proxy) {
 	}
 	add := func(node int, name string) *testbed.Pod {
 		t.Helper()
-		pod, _, err := AddKnownPod(ctx, p, lab, lab.Node(node), policies.Pod{Namespace: policies.Default, Name: name}, server.Put)
+		pod, err := AddKnownPod(ctx, p, lab, lab.Node(node), policies.Pod{Namespace: policies.Default, Name: name}, server.Put)
 		if err != nil {
 			t.Fatal(err)
 		}

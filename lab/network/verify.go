@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,15 +16,19 @@ import (
 // is found.
 const verifyBytes = 512 << 10
 
+// verifyPort is where the receiver listens.
+const verifyPort = 7099
+
 // Verify proves that a pod reaches another over every address family: a TCP connection carries data that
-// fills whole packets, and arrives from the sender's own address. The error names network, pods and what
+// fills whole packets, in both directions, and arrives from the sender's own address. The error names network, pods and what
 // went wrong.
 func Verify(ctx context.Context, c Network, from, to *testbed.Pod) error {
 	if len(from.Addresses) != len(to.Addresses) {
 		return fmt.Errorf("%s: %s has addresses %v, %s has %v", c.Name(), from.Name, from.Addresses, to.Name, to.Addresses)
 	}
 	for i, address := range to.Addresses {
-		seen, err := transfer(ctx, from.Netns, to.Netns, address)
+		at := netip.AddrPortFrom(address, verifyPort)
+		seen, err := Exchange(ctx, from.Netns, at, to.Netns, at)
 		if err != nil {
 			return fmt.Errorf("%s: from %s on %s to %s on %s: %w", c.Name(), from.Name, from.Node, to.Name, to.Node, err)
 		}
@@ -35,13 +40,14 @@ func Verify(ctx context.Context, c Network, from, to *testbed.Pod) error {
 	return nil
 }
 
-// transfer sends verifyBytes over a connection and gives the sender's address as the receiver sees it.
-func transfer(ctx context.Context, from, to testbed.Netns, address netip.Addr) (seen netip.Addr, err error) {
+// Exchange sends data from a namespace to a target, which leads to an address in another, and wants all of it back. It
+// returns the sender's address as the receiver sees it.
+func Exchange(ctx context.Context, from testbed.Netns, target netip.AddrPort, to testbed.Netns, at netip.AddrPort) (seen netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 
-	listener, err := to.Listen(ctx, netip.AddrPortFrom(address, 0))
+	listener, err := to.Listen(ctx, at)
 	if err != nil {
 		return seen, fmt.Errorf("listen: %w", err)
 	}
@@ -58,22 +64,27 @@ func transfer(ctx context.Context, from, to testbed.Netns, address netip.Addr) (
 		defer conn.Close()
 		_ = conn.SetDeadline(deadline)
 		seen = conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-		if n, err := io.Copy(io.Discard, conn); err != nil || n != verifyBytes {
-			received <- fmt.Errorf("receive: %d of %d bytes: %w", n, verifyBytes, err)
-			return
-		}
-		received <- nil
+		_, err = io.Copy(conn, conn)
+		received <- err
 	}()
 
-	conn, err := from.Dial(ctx, listener.Addr().(*net.TCPAddr).AddrPort())
+	conn, err := from.Dial(ctx, target)
 	if err != nil {
 		return seen, err
 	}
+	defer conn.Close()
 	_ = conn.SetDeadline(deadline)
-	_, err = conn.Write(make([]byte, verifyBytes))
-	conn.Close()
-	if err != nil {
-		return seen, fmt.Errorf("send: %w", err)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(make([]byte, verifyBytes))
+		sent <- errors.Join(err, conn.(*net.TCPConn).CloseWrite())
+	}()
+	n, err := io.Copy(io.Discard, conn)
+	if err := errors.Join(err, <-sent, <-received); err != nil {
+		return seen, err
 	}
-	return seen, <-received
+	if n != verifyBytes {
+		return seen, fmt.Errorf("%d of %d bytes came back", n, verifyBytes)
+	}
+	return seen, nil
 }

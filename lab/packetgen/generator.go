@@ -16,9 +16,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // Generator makes frames at one device. It belongs to one goroutine.

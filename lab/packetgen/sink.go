@@ -7,9 +7,10 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // Sink counts the UDP packets to one address and port that reach a device, and takes them off it. It counts from the

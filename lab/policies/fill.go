@@ -1,7 +1,6 @@
 package policies
 
 import (
-	"fmt"
 	"net/netip"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -30,7 +29,6 @@ const (
 	firstLocal   = 150
 	firstOfNodes = 10 // third byte of the addresses on the nodes that are not in the lab
 	firstOnNode  = 2
-	mostOnNode   = 256 - firstOnNode
 )
 
 // LocalNode is the node of the lab that has LocalOthers.
@@ -43,12 +41,9 @@ func isLocal(i int) bool {
 }
 
 // Others are the pods that are only there to be many. Those on LocalNode come first.
-func Others(n int) ([]Pod, error) {
-	if most := LocalOthers + otherNodes*mostOnNode; n > most {
-		return nil, fmt.Errorf("fill with %d pods: want up to %d", n, most)
-	}
+func Others() []Pod {
 	var here, elsewhere []Pod
-	for i := range n {
+	for i := range Many {
 		pod := Pod{
 			Namespace: otherNamespace(i), Name: numbered("pod", i), Web: 8080,
 			Labels: map[string]string{"app": numbered("app", i%applications), "instance": numbered("pod", i)},
@@ -64,39 +59,35 @@ func Others(n int) ([]Pod, error) {
 		pod.Addresses = []netip.Addr{netip.AddrFrom4([4]byte{10, 77, byte(third), byte(firstOnNode + len(elsewhere)/otherNodes)})}
 		elsewhere = append(elsewhere, pod)
 	}
-	return append(here, elsewhere...), nil
+	return append(here, elsewhere...)
 }
 
 func otherNamespace(i int) string { return numbered("filler", i/perNamespace) }
 
-// otherNamespaces are those of so many pods or policies.
-func otherNamespaces(n int) []runtime.Object {
+// otherNamespaces are those of the other pods and policies.
+func otherNamespaces() []runtime.Object {
 	var objects []runtime.Object
-	for i := 0; i*perNamespace < n; i++ {
+	for i := range Many / perNamespace {
 		objects = append(objects, Namespace(otherNamespace(i*perNamespace), map[string]string{"team": numbered("team", i%teams)}))
 	}
 	return objects
 }
 
-// Fill are so many policies and pods with their namespaces, for a network without an API server.
-func Fill(policies, pods int) ([]runtime.Object, error) {
-	others, err := Others(pods)
-	if err != nil {
-		return nil, err
-	}
-	objects := otherNamespaces(max(policies, pods))
-	for _, pod := range others {
+// Fill are the other policies and pods with their namespaces, for a network without an API server.
+func Fill() []runtime.Object {
+	objects := otherNamespaces()
+	for _, pod := range Others() {
 		objects = append(objects, pod.Object())
 	}
-	return append(objects, OtherPolicies(policies)...), nil
+	return append(objects, OtherPolicies()...)
 }
 
 // OtherPolicies are policies for the other pods: for those of an application, what they take from another one and from
 // a team's namespaces, and, every fourth, where they may connect to.
-func OtherPolicies(n int) []runtime.Object {
+func OtherPolicies() []runtime.Object {
 	of := func(n int) map[string]string { return map[string]string{"app": numbered("app", n%applications)} }
 	var objects []runtime.Object
-	for i := range n {
+	for i := range Many {
 		ingress := Ingress(TCPPorts(8080, 9000+i%100), Pods(of(i+1), nil), Pods(of(i+2), map[string]string{"team": numbered("team", i%teams)}))
 		var egress []networkingv1.NetworkPolicyEgressRule
 		if i%4 == 0 {

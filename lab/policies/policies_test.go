@@ -13,12 +13,8 @@ import (
 )
 
 func TestFill(t *testing.T) {
-	objects, err := Fill(Many, Many)
-	if err != nil {
-		t.Fatal(err)
-	}
 	namespaces, addresses, names, nodes := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]int{}
-	for _, o := range objects {
+	for _, o := range Fill() {
 		switch o := o.(type) {
 		case *corev1.Namespace:
 			namespaces[o.Name] = true
@@ -38,16 +34,13 @@ func TestFill(t *testing.T) {
 	if len(addresses) != Many || len(names) != Many || nodes[LocalNode] != LocalOthers || len(nodes) != 1+otherNodes {
 		t.Errorf("%d addresses, %d policies, nodes %v", len(addresses), len(names), nodes)
 	}
-	if _, err := Fill(1, LocalOthers+otherNodes*mostOnNode+1); err == nil {
-		t.Error("there are addresses for more pods than a range has")
-	}
 }
 
 // Policies of every namespace have something to do on LocalNode.
 func TestOtherPoliciesSelectPodsOfTheLab(t *testing.T) {
-	pods, err := AmongMany.Beside()
-	if err != nil || len(pods) != LocalOthers {
-		t.Fatalf("%d pods, %v", len(pods), err)
+	pods := AmongMany.Beside()
+	if len(pods) != LocalOthers {
+		t.Fatalf("%d pods", len(pods))
 	}
 	selecting, namespaces := 0, map[string]bool{}
 	for _, o := range AmongMany.Others() {
@@ -115,9 +108,9 @@ func TestPresences(t *testing.T) {
 	for presence, want := range map[Presence]struct{ before, others, measured int }{
 		None: {1, 0, 0}, Elsewhere: {1, 10, 0}, Allowing: {1, 0, 4}, AmongMany: {1 + Many/perNamespace + Many - LocalOthers, Many, 4}, OneBlock: {1, 0, 1},
 	} {
-		before, err := presence.Before()
-		if err != nil || len(before) != want.before || len(presence.Others()) != want.others {
-			t.Errorf("%d: %d objects, %d policies, %v; want %+v", presence, len(before), len(presence.Others()), err, want)
+		before := presence.Before()
+		if len(before) != want.before || len(presence.Others()) != want.others {
+			t.Errorf("%d: %d objects, %d policies; want %+v", presence, len(before), len(presence.Others()), want)
 		}
 		if n := len(presence.ForMeasured([]int{1}, netip.IPv4Unspecified())); n != want.measured || presence.Selects() != (want.measured > 0) {
 			t.Errorf("%d: %d policies for the measured pods, selected %v", presence, n, presence.Selects())
@@ -139,23 +132,5 @@ func TestTCPPorts(t *testing.T) {
 	}
 	if given[0] != 20002 {
 		t.Error("the caller's ports are another's now")
-	}
-}
-
-func TestState(t *testing.T) {
-	s := NewState()
-	pod := Pod{Namespace: "a", Name: "b", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Web: 80}.Object()
-	if err := s.Put(Namespace("a", nil), pod, Policy("a", "p", nil, nil, nil)); err != nil {
-		t.Fatal(err)
-	}
-	if len(s.Pods()) != 1 || len(s.Policies()) != 1 || s.Namespace("a") == nil || s.Namespace("b") != nil {
-		t.Errorf("%+v", s)
-	}
-	s.Delete(pod)
-	if len(s.Pods()) != 0 {
-		t.Error("a deleted pod is there")
-	}
-	if err := s.Put(&corev1.Node{}); err == nil {
-		t.Error("a node is an object of policies")
 	}
 }

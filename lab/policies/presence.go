@@ -56,44 +56,35 @@ func (p Presence) External() bool { return p.Blocks() > 0 }
 func (p Presence) Blocks() int { return map[Presence]int{OneBlock: 1, ManyBlocks: MostBlocks}[p] }
 
 // Before are the objects that exist before any pod of the lab.
-func (p Presence) Before() ([]runtime.Object, error) {
+func (p Presence) Before() []runtime.Object {
 	objects := []runtime.Object{Namespace(Default, nil)}
-	if p != AmongMany {
-		return objects, nil
+	if p == AmongMany {
+		objects = append(objects, otherNamespaces()...)
+		for _, pod := range Others()[LocalOthers:] {
+			objects = append(objects, pod.Object())
+		}
 	}
-	objects = append(objects, otherNamespaces(Many)...)
-	pods, err := Others(Many)
-	if err != nil {
-		return nil, err
-	}
-	for _, pod := range pods[LocalOthers:] {
-		objects = append(objects, pod.Object())
-	}
-	return objects, nil
+	return objects
 }
 
 // Beside are the pods on LocalNode that the lab makes beside the measured ones and the bystanders. Their addresses are
 // what they get.
-func (p Presence) Beside() ([]Pod, error) {
+func (p Presence) Beside() []Pod {
 	if p != AmongMany {
-		return nil, nil
+		return nil
 	}
-	pods, err := Others(Many)
-	if err != nil {
-		return nil, err
-	}
-	pods = pods[:LocalOthers]
+	pods := Others()[:LocalOthers]
 	for i := range pods {
 		pods[i].Addresses = nil
 	}
-	return pods, nil
+	return pods
 }
 
 // Others are the policies that select none of the measured pods.
 func (p Presence) Others() []runtime.Object {
 	switch p {
 	case AmongMany:
-		return OtherPolicies(Many)
+		return OtherPolicies()
 	case Elsewhere:
 		var objects []runtime.Object
 		for i := range 10 {

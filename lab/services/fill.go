@@ -46,13 +46,9 @@ func Filler(i, backends int, nodes []*testbed.Node) Service {
 	return s
 }
 
-// Fill are the objects of Services: of the given ones, and of as many others as make the wanted number.
-func Fill(total, backends int, nodes []*testbed.Node, given ...Service) []runtime.Object {
-	var objects []runtime.Object
-	for _, s := range given {
-		objects = append(objects, s.Objects()...)
-	}
-	for i := range total - len(given) {
+// Fill are the objects of so many Services that are only there.
+func Fill(total, backends int, nodes []*testbed.Node) (objects []runtime.Object) {
+	for i := range total {
 		objects = append(objects, Filler(i, backends, nodes).Objects()...)
 	}
 	return objects

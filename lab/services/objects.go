@@ -2,6 +2,7 @@
 package services
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -28,8 +29,9 @@ type Service struct {
 	Name string
 	// Address is the ClusterIP.
 	Address netip.Addr
-	// Ports are TCP ports; backends listen on the same numbers.
-	Ports []int
+	// Ports are of one protocol, TCP unless it is set; backends listen on the same numbers.
+	Ports    []int
+	Protocol corev1.Protocol
 	// NodePorts are, for each of Ports, the port of nodes; empty for a Service of type ClusterIP.
 	NodePorts []int
 	Backends  []Backend
@@ -49,7 +51,7 @@ func (s Service) service() *corev1.Service {
 		},
 	}
 	for i, port := range s.Ports {
-		p := corev1.ServicePort{Name: portName(port), Protocol: corev1.ProtocolTCP, Port: int32(port), TargetPort: intstr.FromInt32(int32(port))}
+		p := corev1.ServicePort{Name: portName(port), Protocol: s.protocol(), Port: int32(port), TargetPort: intstr.FromInt32(int32(port))}
 		if len(s.NodePorts) > 0 {
 			p.NodePort = int32(s.NodePorts[i])
 		}
@@ -60,6 +62,8 @@ func (s Service) service() *corev1.Service {
 	}
 	return o
 }
+
+func (s Service) protocol() corev1.Protocol { return cmp.Or(s.Protocol, corev1.ProtocolTCP) }
 
 func (s Service) family() corev1.IPFamily {
 	if s.Address.Is6() {
@@ -79,7 +83,7 @@ func (s Service) Slice() *discoveryv1.EndpointSlice {
 		AddressType: discoveryv1.AddressType(s.family()),
 	}
 	for _, port := range s.Ports {
-		o.Ports = append(o.Ports, discoveryv1.EndpointPort{Name: new(portName(port)), Protocol: new(corev1.ProtocolTCP), Port: new(int32(port))})
+		o.Ports = append(o.Ports, discoveryv1.EndpointPort{Name: new(portName(port)), Protocol: new(s.protocol()), Port: new(int32(port))})
 	}
 	for _, b := range s.Backends {
 		o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{

@@ -15,7 +15,7 @@ var nodes = []*testbed.Node{{Name: "n1"}, {Name: "n2"}}
 func TestFill(t *testing.T) {
 	given := Service{Name: "target", Address: TargetAddress(0), Ports: []int{80, 81}, NodePorts: []int{30080, 30081}, Backends: []Backend{{TargetAddress(5), "n2"}}}
 	const total, backends = 10000, 10
-	objects := Fill(total, backends, nodes, given)
+	objects := append(given.Objects(), Fill(total-1, backends, nodes)...)
 	if len(objects) != 2*total {
 		t.Fatalf("%d objects", len(objects))
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/machine"
 	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
@@ -18,20 +17,29 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Base is what every suite in labs decides before a run. Suites embed it.
-type Base struct {
+// Base is the frame of every suite in labs: what is decided before a run, and the networks that come up for it. Suites
+// embed it, with their own members or *Testbed.
+type Base[M Member] struct {
 	round.Schedule
 	Networks []network.Network
 	// MTU is that of the wire, in bytes.
 	MTU int
+	// Open brings a network up. After an error nothing of it is left.
+	Open func(context.Context, network.Network) (M, error)
+	// BringUp and Beside are about how long one network takes to come up, and for what is measured beside the rounds, on
+	// a machine of two cores with nothing else to do. Progress corrects it.
+	BringUp, Beside func(network.Network) time.Duration
+	// OwnTime is the CPU time of others that work for the bench; nil: there are none.
+	OwnTime func() time.Duration
+	Members []M
 }
 
 // DefaultMTU is that of the wire, in bytes.
 const DefaultMTU = 1500
 
 // NewBase chooses the networks of a suite from those that it has.
-func NewBase(o round.Options, all []network.Network) (Base, error) {
-	b := Base{Schedule: round.NewSchedule(o), MTU: DefaultMTU}
+func NewBase[M Member](o round.Options, all []network.Network) (Base[M], error) {
+	b := Base[M]{Schedule: round.NewSchedule(o), MTU: DefaultMTU}
 	if o.MTU != nil {
 		b.MTU = *o.MTU
 	}
@@ -41,16 +49,16 @@ func NewBase(o round.Options, all []network.Network) (Base, error) {
 }
 
 // Plan is what the run is made by.
-func (b *Base) Plan() *round.Schedule { return &b.Schedule }
+func (b *Base[M]) Plan() *round.Schedule { return &b.Schedule }
 
 // Names are those of the networks.
-func (b *Base) Names() []string { return network.Names(b.Networks) }
+func (b *Base[M]) Names() []string { return network.Names(b.Networks) }
 
 // Limit is none: labs come and go fast.
-func (*Base) Limit() time.Duration { return 0 }
+func (*Base[M]) Limit() time.Duration { return 0 }
 
 // Validate names everything that is wrong.
-func (b *Base) Validate() error {
+func (b *Base[M]) Validate() error {
 	var errs []error
 	if len(b.Networks) == 0 {
 		errs = append(errs, errors.New("no networks"))
@@ -62,9 +70,9 @@ func (b *Base) Validate() error {
 }
 
 // Subjects is how many take part in each round if every network that can comes up.
-func (b *Base) Subjects() int { return len(round.WithAgain(network.Names(b.supported()))) }
+func (b *Base[M]) Subjects() int { return len(round.WithAgain(network.Names(b.supported()))) }
 
-func (b *Base) supported() (list []network.Network) {
+func (b *Base[M]) supported() (list []network.Network) {
 	for _, n := range b.Networks {
 		if n.Unsupported() == "" {
 			list = append(list, n)
@@ -73,12 +81,30 @@ func (b *Base) supported() (list []network.Network) {
 	return list
 }
 
-// Supported is the sum of a time over the networks that this machine supports.
-func (b *Base) Supported(each func(network.Network) time.Duration) (total time.Duration) {
+// Estimate is about how long the run takes if no round is discarded.
+func (b *Base[M]) Estimate() time.Duration {
+	total := b.Schedule.Estimate(b.Subjects()) + b.beside()
 	for _, n := range b.supported() {
-		total += each(n)
+		total += b.BringUp(n)
 	}
 	return total
+}
+
+func (b *Base[M]) beside() (total time.Duration) {
+	for _, n := range b.supported() {
+		total += b.Beside(n) + takeDownTime
+	}
+	return total
+}
+
+// reserve is kept of a limit for what takes longer than planned.
+const reserve = 15 * time.Second
+
+// EndWithin lets a round of a quick run begin only where it and what comes after it fit into a limit.
+func (b *Base[M]) EndWithin(limit time.Duration) {
+	if b.Mode == "quick" {
+		b.Until = limit - reserve - b.Round(b.Subjects(), b.Length) - b.beside()
+	}
 }
 
 // Member is a network that a suite has brought up.
@@ -86,113 +112,93 @@ type Member interface {
 	round.Subject
 	// Record describes the network for the result.
 	Record(ctx context.Context) result.Network
-	// Cgroups are those in which everything of the network's lab runs.
-	Cgroups() []string
-	// Close takes down everything of the member, whatever its state.
-	Close() error
+	// Testbeds are those of the network.
+	Testbeds() []*Testbed
 }
 
-// What bringing up and taking down a network takes, about, on a machine of two cores. Progress corrects it.
+// BringUpTime is what bringing up a network takes, about, and takeDownTime taking it down.
 const (
 	BringUpTime  = 900 * time.Millisecond
-	TakeDownTime = 300 * time.Millisecond
+	takeDownTime = 300 * time.Millisecond
 )
 
-// BringUp opens every network that this machine supports and records all of them, with the reason where one does not
-// come up. It returns the members that are open, also with an error. takes is how long a network takes, about.
-func BringUp[M Member](ctx context.Context, b *round.Bench, networks []network.Network, takes func(network.Network) time.Duration, open func(network.Network) (M, error)) (members []M, err error) {
-	for _, n := range networks {
-		record := Unsupported(n, n.Unsupported())
+// Up opens every network that this machine supports, and records all of them, with the reason where one does not come
+// up.
+func (b *Base[M]) Up(ctx context.Context, bench *round.Bench) (field round.Field, err error) {
+	bench.Result.Settings.MTU, b.Members = b.MTU, nil
+	for _, n := range b.Networks {
+		record := result.Network{Name: n.Name(), Description: n.Description(), Unsupported: n.Unsupported()}
 		if record.Unsupported == "" {
-			b.Progress.Step("bringing up %s", n.Name())
-			m, err := open(n)
+			bench.Progress.Step("bringing up %s", n.Name())
+			m, err := b.Open(ctx, n)
 			if err == nil { // it has to be closed, whatever follows
-				members = append(members, m)
+				b.Members = append(b.Members, m)
 			}
 			switch {
 			case ctx.Err() != nil:
-				return members, errors.Join(ctx.Err(), err)
+				return field, errors.Join(ctx.Err(), err)
 			case err != nil:
-				b.Progress.Note("%s does not come up: %v", n.Name(), err)
+				bench.Progress.Note("%s does not come up: %v", n.Name(), err)
 				record.Unsupported = "does not come up: " + err.Error()
 			default:
 				record = m.Record(ctx)
 			}
 		} else {
-			b.Progress.Note("%s: %s", n.Name(), record.Unsupported)
+			bench.Progress.Note("%s: %s", n.Name(), record.Unsupported)
 		}
-		b.Result.Networks = append(b.Result.Networks, record)
-		b.Progress.Advance(takes(n))
+		bench.Result.Networks = append(bench.Result.Networks, record)
+		bench.Progress.Advance(b.BringUp(n))
 	}
-	return members, nil
+	if len(b.Members) == 0 {
+		return field, nil
+	}
+	bench.Result.Environment = b.describe(ctx)
+	return b.field(), nil
 }
 
-// Unsupported is the record of a network that does not take part for this reason.
-func Unsupported(n network.Network, reason string) result.Network {
-	return result.Network{Name: n.Name(), Description: n.Description(), Unsupported: reason}
+// field is the members in the rounds on this machine, with the bench's own process on the first CPU.
+func (b *Base[M]) field() round.Field {
+	f := round.Field{CPU: &round.CPUs()[0]}
+	var cgroups []string
+	for _, m := range b.Members {
+		f.Subjects = append(f.Subjects, m)
+		for _, t := range m.Testbeds() {
+			cgroups = append(cgroups, t.cgroups()...)
+		}
+	}
+	f.Noise = round.MachineNoise(cgroups, b.OwnTime)
+	return f
 }
 
-// TakeDown closes members.
-func TakeDown[M Member](b *round.Bench, members []M) error {
+// After measures nothing.
+func (*Base[M]) After(context.Context, *round.Bench) error { return nil }
+
+// Down takes down every network.
+func (b *Base[M]) Down(_ context.Context, bench *round.Bench) error {
 	var errs []error
-	for _, m := range members {
-		errs = append(errs, m.Close())
-		b.Progress.Advance(TakeDownTime)
+	for _, m := range b.Members {
+		for _, t := range m.Testbeds() {
+			errs = append(errs, t.Close())
+		}
+		bench.Progress.Advance(takeDownTime)
 	}
 	return errors.Join(errs...)
 }
 
-// Field is the members in the rounds on this machine, with the bench's own process on a CPU. ownTime is the CPU time of
-// others that work for the bench; nil: there are none.
-func Field[M Member](members []M, cpu int, ownTime func() time.Duration) round.Field {
-	f := round.Field{CPU: &cpu}
-	var cgroups []string
-	for _, m := range members {
-		f.Subjects = append(f.Subjects, m)
-		cgroups = append(cgroups, m.Cgroups()...)
-	}
-	f.Noise = round.MachineNoise(cgroups, ownTime)
-	return f
-}
-
-// FirstCPU is where the bench's own process stays in most suites.
-func FirstCPU() int { return round.CPUs()[0] }
-
-// Describe records the machine, as the testbed of the first member shows it. What it cannot read it leaves out.
-func Describe[M interface{ testbed() *Testbed }](ctx context.Context, members []M) result.Environment {
+// describe records the machine, as the testbed of the first member shows it. What it cannot read it leaves out.
+func (b *Base[M]) describe(ctx context.Context) result.Environment {
 	e := machine.Describe(ctx)
 	e.CPUs = len(round.CPUs())
-	if len(members) == 0 {
-		return e
-	}
-	machine.DescribeNetns(&e, members[0].testbed().Client.Netns)
-	for _, m := range members {
-		t := m.testbed()
-		if socket := network.AgentSocket(t.Network, t.Lab.Node(0)); socket != "" {
-			if s, err := agentapi.NewClient(socket).Status(ctx); err == nil {
-				for _, f := range s.Features {
-					e.Features[f.Name] = f.Present
-				}
+	first := b.Members[0].Testbeds()[0]
+	machine.DescribeNetns(&e, first.Server[result.CrossNode].Netns)
+	for _, m := range b.Members {
+		if s, err := m.Testbeds()[0].AgentStatus(ctx, 0); err == nil {
+			for _, f := range s.Features {
+				e.Features[f.Name] = f.Present
 			}
 		}
 	}
 	return e
-}
-
-// MapBytes is what the BPF maps of a node's agent hold; 0 for networks without agents.
-func MapBytes(ctx context.Context, n network.Network, node *testbed.Node) (sum uint64, err error) {
-	socket := network.AgentSocket(n, node)
-	if socket == "" {
-		return 0, nil
-	}
-	s, err := agentapi.NewClient(socket).Status(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("ask agent for its maps: %w", err)
-	}
-	for _, m := range s.Maps {
-		sum += m.Bytes
-	}
-	return sum, nil
 }
 
 // HasBaseline reports whether a suite has the network that ratios are formed with.

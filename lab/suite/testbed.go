@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/apiserver"
 	"github.com/beeline-cni/beeline/lab/convergence"
 	"github.com/beeline-cni/beeline/lab/network"
@@ -29,63 +30,85 @@ import (
 type Testbed struct {
 	Network network.Network
 	Lab     *testbed.Lab
-	// API is the lab's API server, where the network watches one.
+	// API is the lab's API server, where there is one.
 	API    *apiserver.Server
 	Client *testbed.Pod
 	// Server and Servers are the pods and their programs, by path.
 	Server  map[result.Path]*testbed.Pod
 	Servers map[result.Path]*workload.Servers
-	// Turn counts the samples of a suite whose servers take turns on ports.
+	// Turn counts the samples: servers take turns on ports.
 	Turn int
 	// unserved says why the server of a cell does not run. The cell's samples fail with that.
 	unserved map[stats.Key]error
-	echo     net.Listener
-}
-
-// DownTimeout is how long taking a lab down may take; it happens after an interrupt too.
-const DownTimeout = 30 * time.Second
-
-// New is a testbed without a lab.
-func New(n network.Network) *Testbed {
-	return &Testbed{Network: n, Server: map[result.Path]*testbed.Pod{}, Servers: map[result.Path]*workload.Servers{}, unserved: map[stats.Key]error{}}
+	closers  []func() error
 }
 
 // labs numbers the labs of this process.
 var labs atomic.Int32
 
-// LabName returns the labs of this process names of their own.
-func LabName() string { return fmt.Sprintf("bench%d-%d", os.Getpid(), labs.Add(1)) }
-
-// OpenLab brings up the lab. The testbed has to be closed also after an error.
-func (t *Testbed) OpenLab(ctx context.Context, o testbed.Options) (err error) {
-	o.Name, o.Network = LabName(), t.Network.Name()
+// Open brings up a lab for a network, and has fill bring up the rest. After an error nothing of it is left.
+func Open(ctx context.Context, n network.Network, o testbed.Options, fill func(*Testbed) error) (t *Testbed, err error) {
+	t = &Testbed{Network: n, Server: map[result.Path]*testbed.Pod{}, Servers: map[result.Path]*workload.Servers{}, unserved: map[stats.Key]error{}}
+	o.Name, o.Network = fmt.Sprintf("bench%d-%d", os.Getpid(), labs.Add(1)), n.Name()
 	if t.Lab, err = testbed.Up(ctx, o); err != nil {
-		return fmt.Errorf("bring up lab of %s: %w", t.Name(), err)
+		return t, fmt.Errorf("bring up lab of %s: %w", n.Name(), err)
 	}
-	return nil
+	if err := fill(t); err != nil {
+		return t, errors.Join(err, t.Close())
+	}
+	return t, nil
 }
+
+// OnClose has something end with the testbed, before what was there earlier.
+func (t *Testbed) OnClose(end func() error) { t.closers = append(t.closers, end) }
 
 // ServeObjects starts the lab's API server with these objects beside the nodes.
 func (t *Testbed) ServeObjects(ctx context.Context, objects ...runtime.Object) (err error) {
 	if t.API, _, err = network.ServeObjects(ctx, t.Lab); err != nil {
 		return err
 	}
+	t.OnClose(t.API.Close)
 	return t.API.Put(objects...)
 }
 
-func (t *Testbed) testbed() *Testbed { return t }
+// Up brings the network up.
+func (t *Testbed) Up(ctx context.Context) error {
+	if err := t.Network.Up(ctx, t.Lab); err != nil {
+		return fmt.Errorf("bring up %s: %w", t.Name(), err)
+	}
+	return nil
+}
+
+// Testbeds is this one: most networks have one.
+func (t *Testbed) Testbeds() []*Testbed { return []*Testbed{t} }
 
 // Name is the network's.
 func (t *Testbed) Name() string { return t.Network.Name() }
 
-// AddPod makes a pod. The API server, if there is one, has its object.
-func (t *Testbed) AddPod(ctx context.Context, node int, name string) (*testbed.Pod, error) {
-	put := func(...runtime.Object) error { return nil }
-	if t.API != nil {
-		put = t.API.Put
+// Put adds or changes objects of the API server, if there is one. A network that does not watch it enforces them.
+func (t *Testbed) Put(ctx context.Context, objects ...runtime.Object) error {
+	if t.API == nil {
+		return nil
 	}
-	pod, _, err := network.AddKnownPod(ctx, t.Network, t.Lab, t.Lab.Node(node), policies.Pod{Namespace: policies.Default, Name: name}, put)
-	return pod, err
+	return errors.Join(t.API.Put(objects...), t.enforce(ctx))
+}
+
+// Delete is Put's opposite.
+func (t *Testbed) Delete(ctx context.Context, objects ...runtime.Object) error {
+	return errors.Join(t.API.Delete(objects...), t.enforce(ctx))
+}
+
+func (t *Testbed) enforce(ctx context.Context) (err error) {
+	if e, ok := t.Network.(network.PolicyEnforcer); ok && !e.Watches() {
+		_, err = e.Enforce(ctx, t.Lab, t.API)
+	}
+	return err
+}
+
+// AddPod makes a pod. The API server, if there is one, has its object.
+func (t *Testbed) AddPod(ctx context.Context, node int, p policies.Pod) (*testbed.Pod, error) {
+	put := func(objects ...runtime.Object) error { return t.Put(ctx, objects...) }
+	return network.AddKnownPod(ctx, t.Network, t.Lab, t.Lab.Node(node), p, put)
 }
 
 // UsualReserved are the ports of the servers, which no client gets.
@@ -123,7 +146,9 @@ func (t *Testbed) Serve(ctx context.Context, cells []round.Cell, ports workload.
 			if err != nil {
 				return err
 			}
-			t.Servers[cell.Path] = workload.NewServers(pod.On(cpu), workload.Target{Address: address, Ports: ports})
+			servers := workload.NewServers(pod.On(cpu), workload.Target{Address: address, Ports: ports})
+			t.OnClose(servers.Close)
+			t.Servers[cell.Path] = servers
 		}
 		if err := cell.Workload.Serve(ctx, t.Servers[cell.Path], cell.Procs); err != nil {
 			t.unserved[cell.Key()] = err
@@ -142,29 +167,85 @@ func addressOf(pod *testbed.Pod, ipv6 bool) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("pod %s has no address of the family measured, only %v", pod.Name, pod.Addresses)
 }
 
-// Echo answers at EchoPort in the server's pod until the testbed is closed.
-func (t *Testbed) Echo(ctx context.Context) (err error) {
-	pod := t.Server[result.CrossNode]
-	t.echo, err = convergence.Listen(ctx, pod.Netns, netip.AddrPortFrom(pod.Addresses[0], EchoPort), 0)
-	return err
+// Listen answers with a number at a port of a pod until the testbed is closed.
+func (t *Testbed) Listen(ctx context.Context, pod *testbed.Pod, port uint16, who byte) (at netip.AddrPort, err error) {
+	at = netip.AddrPortFrom(pod.Addresses[0], port)
+	listener, err := convergence.Listen(ctx, pod.Netns, at, who)
+	if err == nil {
+		t.OnClose(listener.Close)
+	}
+	return at, err
+}
+
+// Connect starts a client in a pod, which makes connections until the testbed is closed.
+func (t *Testbed) Connect(pod *testbed.Pod) (*convergence.Client, error) {
+	client, err := convergence.Start(pod.Netns)
+	if err == nil {
+		t.OnClose(client.Close)
+	}
+	return client, err
+}
+
+// AgentStatus asks the agent of a node. It returns an error for a network without agents.
+func (t *Testbed) AgentStatus(ctx context.Context, node int) (*agentapi.Status, error) {
+	n := t.Lab.Node(node)
+	socket := network.AgentSocket(t.Network, n)
+	if socket == "" {
+		return nil, fmt.Errorf("%s has no agents", t.Name())
+	}
+	status, err := agentapi.NewClient(socket).Status(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask agent of %s: %w", n.Name, err)
+	}
+	return status, nil
+}
+
+// HasAgent reports whether the network has agents.
+func (t *Testbed) HasAgent() bool { return network.AgentSocket(t.Network, t.Lab.Node(0)) != "" }
+
+// MapBytes is what the BPF maps of the first node's agent hold; 0 for networks without agents.
+func (t *Testbed) MapBytes(ctx context.Context) (sum uint64, err error) {
+	if !t.HasAgent() {
+		return 0, nil
+	}
+	s, err := t.AgentStatus(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range s.Maps {
+		sum += m.Bytes
+	}
+	return sum, nil
 }
 
 // openPatience is how long agents may take until they admit traffic of new pods.
 const openPatience = 30 * time.Second
 
-// Verify proves that the client and the server on the other node reach each other, as soon as the network admits it.
+// Verify proves that the client and the servers reach each other, as soon as the network admits it.
 func (t *Testbed) Verify(ctx context.Context) error {
-	for begin := time.Now(); ; {
-		err := network.Verify(ctx, t.Network, t.Client, t.Server[result.CrossNode])
-		if err == nil || ctx.Err() != nil || time.Since(begin) > openPatience {
-			return err
+	for path, server := range t.Server {
+		for begin := time.Now(); ; {
+			err := network.Verify(ctx, t.Network, t.Client, server)
+			if err == nil {
+				break
+			}
+			if ctx.Err() != nil || time.Since(begin) > openPatience {
+				return fmt.Errorf("verify %s path: %w", path, err)
+			}
 		}
 	}
+	return nil
+}
+
+// Sample runs one cell with the server of its path.
+func (t *Testbed) Sample(ctx context.Context, cell round.Cell, length time.Duration) result.Sample {
+	return t.Measure(ctx, cell, length, t.Servers[cell.Path])
 }
 
 // Measure runs one cell with a server. What goes wrong is in the sample's Error.
 func (t *Testbed) Measure(ctx context.Context, cell round.Cell, length time.Duration, server workload.Server) result.Sample {
 	s := round.NewSample(cell)
+	t.Turn++
 	if err := t.unserved[cell.Key()]; err != nil {
 		return round.Failed(s, err)
 	}
@@ -194,13 +275,13 @@ func (t *Testbed) Measure(ctx context.Context, cell round.Cell, length time.Dura
 // HasPods reports whether the network makes pods, or measures the nodes themselves.
 func (t *Testbed) HasPods() bool { return t.Client.Netns != t.Lab.Node(0).Netns }
 
-// Cgroups are those of the lab's nodes, in which everything of the lab runs.
-func (t *Testbed) Cgroups() []string {
-	var list []string
-	if t.Lab != nil {
-		for _, n := range t.Lab.Nodes() {
-			list = append(list, n.Cgroup)
-		}
+// cgroups are those in which everything of the lab runs.
+func (t *Testbed) cgroups() (list []string) {
+	for _, n := range t.Lab.Nodes() {
+		list = append(list, n.Cgroup)
+	}
+	if t.Lab.Outside {
+		list = append(list, t.Lab.Client().Cgroup)
 	}
 	return list
 }
@@ -215,24 +296,19 @@ func (t *Testbed) Record(ctx context.Context) result.Network {
 	return result.Network{Name: t.Name(), Description: t.Network.Description(), Version: facts["agent"], Facts: facts}
 }
 
+// downTimeout is how long taking a lab down may take; it happens after an interrupt too.
+const downTimeout = 30 * time.Second
+
 // Close ends the servers and takes the lab down with everything in it, whatever its state.
 func (t *Testbed) Close() error {
 	var errs []error
-	if t.echo != nil {
-		t.echo.Close()
+	for _, end := range slices.Backward(t.closers) {
+		errs = append(errs, end())
 	}
-	for _, s := range t.Servers {
-		errs = append(errs, s.Close())
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), DownTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), downTimeout)
 	defer cancel()
-	if t.Lab != nil {
-		if err := t.Lab.Down(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("take down lab of %s: %w", t.Name(), err))
-		}
-	}
-	if t.API != nil {
-		errs = append(errs, t.API.Close())
+	if err := t.Lab.Down(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("take down lab of %s: %w", t.Name(), err))
 	}
 	return errors.Join(errs...)
 }

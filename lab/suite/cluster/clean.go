@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/beeline-cni/beeline/lab/suite/cluster/remote"
 	"github.com/beeline-cni/beeline/lab/wait"
 )
@@ -28,104 +30,66 @@ func (l Leftover) String() string {
 	return fmt.Sprintf("namespace %s, from %v ago", l.Namespace, age)
 }
 
-// Leftovers finds what runs have created: their own namespaces, where no namespace is given, or their objects in
-// the given one.
-func Leftovers(ctx context.Context, api API, namespace string) ([]Leftover, error) {
-	var list []Leftover
+// created returns what runs have created: their own namespaces, where no namespace is given, or their pods and Services
+// in the given one.
+func created(ctx context.Context, api API, namespace, selector string) (list []remote.Object, err error) {
 	if namespace == "" {
-		spaces, err := api.Namespaces(ctx, everything)
-		for _, n := range spaces {
+		var spaces corev1.NamespaceList
+		err = api.List(ctx, &spaces, "", selector)
+		for _, n := range spaces.Items {
 			if n.Labels[labelRun] != "" { // else one that was prepared for the bench
-				list = append(list, Leftover{Namespace: n.Name, Created: n.CreationTimestamp.Time})
+				list = append(list, &n)
 			}
 		}
 		return list, err
 	}
-	l := Leftover{Namespace: namespace}
-	pods, err := api.Pods(ctx, namespace, everything)
-	if err != nil {
-		return nil, err
+	var pods corev1.PodList
+	var services corev1.ServiceList
+	err = errors.Join(api.List(ctx, &pods, namespace, selector), api.List(ctx, &services, namespace, selector))
+	for _, p := range pods.Items {
+		list = append(list, &p)
 	}
-	for _, p := range pods {
-		l.Objects, l.Created = l.Objects+1, p.CreationTimestamp.Time
+	for _, s := range services.Items {
+		list = append(list, &s)
 	}
-	services, err := api.Services(ctx, namespace, everything)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range services {
-		l.Objects, l.Created = l.Objects+1, s.CreationTimestamp.Time
-	}
-	if l.Objects > 0 {
-		list = append(list, l)
-	}
-	return list, nil
+	return list, err
 }
 
-// Remove deletes what Leftovers has found and waits until it is gone.
-func Remove(ctx context.Context, api API, list []Leftover) error {
+// Leftovers finds what runs have created: their own namespaces, where no namespace is given, or their objects in
+// the given one.
+func Leftovers(ctx context.Context, api API, namespace string) (list []Leftover, err error) {
+	objects, err := created(ctx, api, namespace, everything)
+	if namespace == "" {
+		for _, n := range objects {
+			list = append(list, Leftover{Namespace: n.GetName(), Created: n.GetCreationTimestamp().Time})
+		}
+	} else if len(objects) > 0 {
+		list = append(list, Leftover{namespace, len(objects), objects[len(objects)-1].GetCreationTimestamp().Time})
+	}
+	return list, err
+}
+
+// Remove deletes what Leftovers finds and waits until it is gone.
+func Remove(ctx context.Context, api API, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteWait)
 	defer cancel()
-	var errs []error
-	for _, l := range list {
-		if l.Objects > 0 {
-			errs = append(errs, removeObjects(ctx, api, l.Namespace, everything))
-		} else {
-			errs = append(errs, removeNamespace(ctx, api, l.Namespace))
-		}
-	}
-	return errors.Join(errs...)
+	return remove(ctx, api, namespace, everything)
 }
 
-// removeNamespace deletes a namespace with everything in it and waits until it is gone.
-func removeNamespace(ctx context.Context, api API, name string) error {
-	asked := false
+// remove deletes what runs have created, of what a selector matches, and waits until it is gone.
+func remove(ctx context.Context, api API, namespace, selector string) error {
 	for {
-		there := true
-		var err error
-		if !asked {
-			err = api.DeleteNamespace(ctx, name)
-			asked = err == nil
+		left, err := created(ctx, api, namespace, selector)
+		for _, o := range left {
+			if o.GetDeletionTimestamp() == nil {
+				err = errors.Join(err, api.Delete(ctx, o))
+			}
 		}
-		if asked {
-			there, err = api.HasNamespace(ctx, name)
-		}
-		if err == nil && !there || isForbidden(err) {
+		if err == nil && len(left) == 0 || isForbidden(err) {
 			return err
 		}
 		if waited := wait.For(ctx, pollPeriod); waited != nil {
-			return errors.Join(fmt.Errorf("wait for the end of namespace %s: %w", name, waited), err)
+			return errors.Join(fmt.Errorf("wait for the end of %d namespaces, pods or services: %w", len(left), waited), err)
 		}
 	}
-}
-
-// removeObjects deletes the pods and Services that a selector matches and waits until they are gone.
-func removeObjects(ctx context.Context, api API, namespace, selector string) error {
-	for {
-		left, err := deleteObjects(ctx, api, namespace, selector)
-		if err == nil && left == 0 || isForbidden(err) {
-			return err
-		}
-		if waited := wait.For(ctx, pollPeriod); waited != nil {
-			return errors.Join(fmt.Errorf("wait for the end of pods and services in namespace %s: %w", namespace, waited), err)
-		}
-	}
-}
-
-// deleteObjects deletes objects that are not being deleted yet, and counts those that remain.
-func deleteObjects(ctx context.Context, api API, namespace, selector string) (left int, err error) {
-	pods, errPods := api.Pods(ctx, namespace, selector)
-	services, errServices := api.Services(ctx, namespace, selector)
-	errs := []error{errPods, errServices}
-	for _, p := range pods {
-		if p.DeletionTimestamp == nil {
-			errs = append(errs, api.DeletePod(ctx, namespace, p.Name))
-		}
-	}
-	for _, s := range services {
-		if s.DeletionTimestamp == nil {
-			errs = append(errs, api.DeleteService(ctx, namespace, s.Name))
-		}
-	}
-	return len(pods) + len(services), errors.Join(errs...)
 }

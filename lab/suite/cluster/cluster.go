@@ -5,36 +5,24 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/beeline-cni/beeline/lab/suite/cluster/remote"
 	"github.com/beeline-cni/beeline/lab/worker"
 )
 
-// API is what the bench asks of a cluster. Objects have the namespace they belong to; selectors are of labels.
+// API is what the bench asks of a cluster, as remote.Client answers it.
 type API interface {
 	Version(ctx context.Context) (string, error)
-	Nodes(ctx context.Context) ([]corev1.Node, error)
-	DaemonSets(ctx context.Context, namespace string) ([]appsv1.DaemonSet, error)
-	ConfigMap(ctx context.Context, namespace, name string) (map[string]string, error)
-
-	Namespaces(ctx context.Context, selector string) ([]corev1.Namespace, error)
-	HasNamespace(ctx context.Context, name string) (bool, error)
-	CreateNamespace(ctx context.Context, namespace *corev1.Namespace) error
-	DeleteNamespace(ctx context.Context, name string) error
-
-	Pods(ctx context.Context, namespace, selector string) ([]corev1.Pod, error)
-	CreatePod(ctx context.Context, pod *corev1.Pod) error
-	DeletePod(ctx context.Context, namespace, name string) error
-
-	Services(ctx context.Context, namespace, selector string) ([]corev1.Service, error)
-	CreateService(ctx context.Context, service *corev1.Service) error
+	Get(ctx context.Context, into runtime.Object, namespace, name string) error
+	List(ctx context.Context, into runtime.Object, namespace, selector string) error
+	Create(ctx context.Context, object remote.Object) error
+	Delete(ctx context.Context, object remote.Object) error
 	SetServicePorts(ctx context.Context, namespace, name string, ports []corev1.ServicePort) error
-	DeleteService(ctx context.Context, namespace, name string) error
-
 	// Worker starts a worker in a pod of the bench. It ends with the context.
 	Worker(ctx context.Context, namespace, pod string) (*worker.Conn, error)
 }
@@ -97,9 +85,9 @@ func (s *Suite) Limit() time.Duration { return 3*s.Estimate() + 10*time.Minute }
 // Validate names everything that is wrong.
 func (s *Suite) Validate() error {
 	if len(s.networks) == 0 {
-		return fmt.Errorf("no networks; there are: %s", names(All()))
+		return fmt.Errorf("no networks; there are: %s", strings.Join(names(All()), ", "))
 	}
-	last := s.HostPorts + newPorts(s.Cells).count() - 1
+	last := s.HostPorts + len(newPorts(s.Cells)) - 1
 	if s.HostPorts < 1024 || last > 65535 {
 		return fmt.Errorf("ports %d to %d on the nodes: want them between 1024 and 65535", s.HostPorts, last)
 	}

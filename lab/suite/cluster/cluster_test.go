@@ -106,10 +106,11 @@ func TestPorts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	control, tools := p.assign(numbers)
-	got := slices.Concat([]int{control, tools.Netperf, tools.Sockperf, tools.Redis}, tools.HTTP, tools.Iperf, tools.Data)
-	if len(got) != p.count() || len(tools.Iperf) != 4 || len(tools.Data) != 4 || len(tools.HTTP) != leastHTTP || len(slices.Compact(slices.Sorted(slices.Values(got)))) != len(got) {
-		t.Errorf("%d, %+v of %d ports", control, tools, p.count())
+	end := p.assign(numbers)
+	tools := end.Ports
+	got := slices.Concat([]int{end.Control, tools.Netperf, tools.Sockperf, tools.Redis}, tools.HTTP, tools.Iperf, tools.Data)
+	if len(got) != len(p) || len(tools.Iperf) != 4 || len(tools.Data) != 4 || len(tools.HTTP) != leastHTTP || len(slices.Compact(slices.Sorted(slices.Values(got)))) != len(got) {
+		t.Errorf("%d, %+v of %d ports", end.Control, tools, len(p))
 	}
 	for _, port := range p.service(numbers, true) {
 		if port.Port != port.NodePort || int32(port.TargetPort.IntValue()) != port.Port {

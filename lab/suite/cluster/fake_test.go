@@ -16,9 +16,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/suite/cluster/remote"
 	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/lab/worker"
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -56,82 +58,99 @@ func forbidden(request string) error {
 
 func (f *fake) Version(context.Context) (string, error) { return "v1.99.0", f.allow("version") }
 
-func (f *fake) Nodes(context.Context) ([]corev1.Node, error) { return f.nodes, f.allow("nodes") }
-
-func (f *fake) DaemonSets(_ context.Context, namespace string) ([]appsv1.DaemonSet, error) {
-	return f.daemonSets, f.allow("daemonsets " + namespace)
-}
-
-func (f *fake) ConfigMap(context.Context, string, string) (map[string]string, error) {
+func (f *fake) Get(_ context.Context, into runtime.Object, _, _ string) error {
 	if err := f.allow("configmap"); err != nil {
-		return nil, err
-	}
-	return map[string]string{"config.conf": "kind: KubeProxyConfiguration\nmode: ipvs\n"}, nil
-}
-
-func (f *fake) Namespaces(context.Context, string) (list []corev1.Namespace, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, n := range f.spaces {
-		list = append(list, n)
-	}
-	return list, f.allow("namespaces")
-}
-
-func (f *fake) HasNamespace(_ context.Context, name string) (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, ok := f.spaces[name]
-	return ok, nil
-}
-
-func (f *fake) CreateNamespace(_ context.Context, n *corev1.Namespace) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.allow("create namespace"); err != nil {
 		return err
 	}
-	n.CreationTimestamp = metav1.Now()
-	f.spaces[n.Name] = *n
+	into.(*corev1.ConfigMap).Data = map[string]string{"config.conf": "kind: KubeProxyConfiguration\nmode: ipvs\n"}
 	return nil
 }
 
-func (f *fake) DeleteNamespace(_ context.Context, name string) error {
+func (f *fake) List(_ context.Context, into runtime.Object, namespace, selector string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stuck {
+	matches := func(o metav1.Object) bool {
+		return o.GetNamespace() == namespace && (selector == everything || strings.HasSuffix(selector, o.GetLabels()[labelRun]))
+	}
+	switch list := into.(type) {
+	case *corev1.NodeList:
+		list.Items = f.nodes
+		return f.allow("nodes")
+	case *appsv1.DaemonSetList:
+		list.Items = f.daemonSets
+		return f.allow("daemonsets " + namespace)
+	case *corev1.NamespaceList:
+		for _, n := range f.spaces {
+			if matches(&n) {
+				list.Items = append(list.Items, n)
+			}
+		}
+		return f.allow("namespaces")
+	case *corev1.PodList:
+		for _, p := range f.pods {
+			if matches(&p) {
+				list.Items = append(list.Items, p)
+			}
+		}
+		return f.allow("pods")
+	case *corev1.ServiceList:
+		for _, s := range f.services {
+			if matches(&s) {
+				list.Items = append(list.Items, s)
+			}
+		}
 		return nil
 	}
-	if _, ok := f.spaces[name]; !ok {
-		return forbidden("delete namespace") // as API servers reply without rights, whether or not the namespace exists
+	return fmt.Errorf("list %T", into)
+}
+
+func (f *fake) Create(_ context.Context, o remote.Object) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	o.SetCreationTimestamp(metav1.Now())
+	switch o := o.(type) {
+	case *corev1.Namespace:
+		if err := f.allow("create namespace"); err != nil {
+			return err
+		}
+		f.spaces[o.Name] = *o
+	case *corev1.Pod:
+		if err := f.allow("create pod"); err != nil {
+			return err
+		}
+		f.createPod(o)
+	case *corev1.Service:
+		f.createService(o)
 	}
-	delete(f.spaces, name)
-	clear(f.pods)
-	clear(f.services)
 	return nil
 }
 
-func (f *fake) Pods(_ context.Context, namespace, selector string) (list []corev1.Pod, err error) {
+func (f *fake) Delete(_ context.Context, o remote.Object) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, p := range f.pods {
-		if p.Namespace == namespace && (selector == everything || strings.HasSuffix(selector, p.Labels[labelRun])) {
-			list = append(list, p)
+	switch o.(type) {
+	case *corev1.Namespace:
+		if f.stuck {
+			return nil
 		}
+		if _, ok := f.spaces[o.GetName()]; !ok {
+			return forbidden("delete namespace") // as API servers reply without rights, whether or not the namespace exists
+		}
+		delete(f.spaces, o.GetName())
+		clear(f.pods)
+		clear(f.services)
+	case *corev1.Pod:
+		delete(f.pods, o.GetName())
+	case *corev1.Service:
+		delete(f.services, o.GetName())
 	}
-	return list, f.allow("pods")
+	return nil
 }
 
 // order returns each role an address of its own.
 var order = []role{podClient, podNear, podFar, nodeClient, nodeNear, nodeFar}
 
-func (f *fake) CreatePod(_ context.Context, p *corev1.Pod) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.allow("create pod"); err != nil {
-		return err
-	}
-	p.CreationTimestamp = metav1.Now()
+func (f *fake) createPod(p *corev1.Pod) {
 	p.Status.Phase = corev1.PodRunning
 	r := role(p.Labels[labelRole])
 	ip := fmt.Sprintf("%s%d", f.networks[p.Spec.NodeName], 10+slices.Index(order, r))
@@ -140,31 +159,9 @@ func (f *fake) CreatePod(_ context.Context, p *corev1.Pod) error {
 		f.breakPod(p)
 	}
 	f.pods[p.Name] = *p
-	return nil
 }
 
-func (f *fake) DeletePod(_ context.Context, _, name string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.pods, name)
-	return nil
-}
-
-func (f *fake) Services(_ context.Context, namespace, selector string) (list []corev1.Service, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, s := range f.services {
-		if s.Namespace == namespace {
-			list = append(list, s)
-		}
-	}
-	return list, nil
-}
-
-func (f *fake) CreateService(_ context.Context, s *corev1.Service) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s.CreationTimestamp = metav1.Now()
+func (f *fake) createService(s *corev1.Service) {
 	r := role(s.Labels[labelRole])
 	node := f.nodes[0].Name
 	if r.onServer() {
@@ -175,7 +172,6 @@ func (f *fake) CreateService(_ context.Context, s *corev1.Service) error {
 		s.Spec.Ports[i].NodePort = 31000 + s.Spec.Ports[i].Port
 	}
 	f.services[s.Name] = *s
-	return nil
 }
 
 func (f *fake) SetServicePorts(_ context.Context, _, name string, ports []corev1.ServicePort) error {
@@ -184,13 +180,6 @@ func (f *fake) SetServicePorts(_ context.Context, _, name string, ports []corev1
 	s := f.services[name]
 	s.Spec.Ports = ports
 	f.services[name] = s
-	return nil
-}
-
-func (f *fake) DeleteService(_ context.Context, _, name string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.services, name)
 	return nil
 }
 

@@ -65,30 +65,24 @@ func All() []Network {
 	}
 }
 
-func names(list []Network) string {
-	var words []string
+func names(list []Network) (words []string) {
 	for _, c := range list {
 		words = append(words, c.Name)
 	}
-	return strings.Join(words, ", ")
+	return words
 }
 
 func selectNetworks(chosen []string) ([]Network, error) {
+	known := names(All())
+	for _, name := range chosen {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("no network %q on a cluster; there are: %s", name, strings.Join(known, ", "))
+		}
+	}
 	if len(chosen) == 0 {
 		return All(), nil
 	}
-	var list []Network
-	for _, c := range All() {
-		if slices.Contains(chosen, c.Name) {
-			list = append(list, c)
-		}
-	}
-	for _, name := range chosen {
-		if !slices.ContainsFunc(list, func(c Network) bool { return c.Name == name }) {
-			return nil, fmt.Errorf("no network %q on a cluster; there are: %s", name, names(All()))
-		}
-	}
-	return list, nil
+	return slices.DeleteFunc(All(), func(c Network) bool { return !slices.Contains(chosen, c.Name) }), nil
 }
 
 // Gate is for nodes with other work, which a cluster in use has: foreign load is what they do while the bench is quiet.
@@ -120,23 +114,22 @@ func New(o round.Options, where Options) (*Suite, error) {
 }
 
 // Names are those of the networks.
-func (s *Suite) Names() []string {
-	var list []string
-	for _, n := range s.networks {
-		list = append(list, n.Name)
+func (s *Suite) Names() []string { return names(s.networks) }
+
+// paths are those that the cells need.
+func (s *Suite) paths() (list []result.Path) {
+	for _, c := range s.Cells {
+		list = add(list, c.Path)
 	}
 	return list
 }
 
-// paths are those that the cells need.
-func (s *Suite) paths() []result.Path {
-	var list []result.Path
-	for _, c := range s.Cells {
-		if !slices.Contains(list, c.Path) {
-			list = append(list, c.Path)
-		}
+// add adds to a list what it does not have.
+func add[T comparable](list []T, one T) []T {
+	if slices.Contains(list, one) {
+		return list
 	}
-	return list
+	return append(list, one)
 }
 
 // oneCore reports whether both ends are to be on one CPU.
@@ -145,29 +138,22 @@ func (s *Suite) oneCore() bool {
 }
 
 // roles are the pods that the networks and cells need.
-func (s *Suite) roles() []role {
-	var list []role
-	add := func(r role) {
-		if !slices.Contains(list, r) {
-			list = append(list, r)
-		}
-	}
+func (s *Suite) roles() (list []role) {
 	for _, c := range s.networks {
-		add(c.client)
+		list = add(list, c.client)
 		for _, path := range s.paths() {
-			add(c.servers[path])
+			list = add(list, c.servers[path])
 		}
 	}
 	return list
 }
 
 // rolesWithService are the pods that need a Service before them.
-func (s *Suite) rolesWithService() []role {
-	var list []role
+func (s *Suite) rolesWithService() (list []role) {
 	for _, c := range s.networks {
 		for _, path := range s.paths() {
-			if r := c.servers[path]; c.address != ownAddress && !slices.Contains(list, r) {
-				list = append(list, r)
+			if c.address != ownAddress {
+				list = add(list, c.servers[path])
 			}
 		}
 	}

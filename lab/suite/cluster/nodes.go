@@ -24,30 +24,23 @@ func chooseNodes(nodes []corev1.Node, client, server string) (c, s corev1.Node, 
 		}
 		free = append(free, n)
 	}
-	pick := func(name string, other corev1.Node) (corev1.Node, error) {
+	pick := func(name, other string) (corev1.Node, error) {
 		if name != "" {
 			return chosenNode(nodes, name)
 		}
 		for _, n := range free {
-			if n.Name != other.Name {
+			if n.Name != other {
 				return n, nil
 			}
 		}
-		if other.Name != "" {
-			return other, nil
+		if other != "" {
+			return chosenNode(nodes, other)
 		}
 		return corev1.Node{}, fmt.Errorf("no node takes the bench's pods: %s; --client-node and --server-node choose nodes all the same",
 			cmp.Or(strings.Join(refused, ", "), "the cluster has none"))
 	}
-	// The one that was named first, so that the other is another.
-	if client == "" && server != "" {
-		if s, err = pick(server, s); err == nil {
-			c, err = pick("", s)
-		}
-		return c, s, err
-	}
-	if c, err = pick(client, c); err == nil {
-		s, err = pick(server, c)
+	if c, err = pick(client, server); err == nil {
+		s, err = pick(server, c.Name)
 	}
 	return c, s, err
 }

@@ -2,7 +2,7 @@ package cluster
 
 import (
 	"crypto/rand"
-	"encoding/hex"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,17 +22,7 @@ const (
 )
 
 // newRunName returns a name that no other run has.
-func newRunName() string {
-	b := make([]byte, 4)
-	_, _ = rand.Read(b) // never fails
-	return hex.EncodeToString(b)
-}
-
-func newToken() string {
-	b := make([]byte, 16)
-	_, _ = rand.Read(b)
-	return hex.EncodeToString(b)
-}
+func newRunName() string { return strings.ToLower(rand.Text()[:8]) }
 
 func labels(run string) map[string]string {
 	return map[string]string{labelName: appName, labelRun: run}
@@ -55,24 +45,23 @@ func newNamespace(run string) *corev1.Namespace {
 func newPod(namespace, run string, r role, node string, o Options, limit time.Duration) *corev1.Pod {
 	l := labels(run)
 	l[labelRole] = string(r)
-	no, yes := false, true
-	seconds, grace, unprivileged := int64(limit.Seconds()), int64(1), int64(65534)
+	const unprivileged = 65534
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: podName(run, r), Namespace: namespace, Labels: l},
 		Spec: corev1.PodSpec{
 			NodeName: node, HostNetwork: r.hosted(), RestartPolicy: corev1.RestartPolicyNever,
-			AutomountServiceAccountToken: &no, EnableServiceLinks: &no,
-			ActiveDeadlineSeconds: &seconds, TerminationGracePeriodSeconds: &grace,
+			AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+			ActiveDeadlineSeconds: new(int64(limit.Seconds())), TerminationGracePeriodSeconds: new(int64(1)),
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			SecurityContext: &corev1.PodSecurityContext{
-				RunAsUser: &unprivileged, RunAsGroup: &unprivileged, RunAsNonRoot: &yes,
+				RunAsUser: new(int64(unprivileged)), RunAsGroup: new(int64(unprivileged)), RunAsNonRoot: new(true),
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
 			Containers: []corev1.Container{{
 				Name: containerName, Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 				Command: []string{"beeline-bench", "wait"},
 				SecurityContext: &corev1.SecurityContext{
-					AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
+					AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
 					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 				},
 				VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}},
@@ -94,7 +83,7 @@ func podName(run string, r role) string { return appName + "-" + run + "-" + str
 func newService(namespace, run string, r role, six bool, p ports) *corev1.Service {
 	l := labels(run)
 	l[labelRole] = string(r)
-	single, family := corev1.IPFamilyPolicySingleStack, corev1.IPv4Protocol
+	family := corev1.IPv4Protocol
 	if six {
 		family = corev1.IPv6Protocol
 	}
@@ -102,7 +91,7 @@ func newService(namespace, run string, r role, six bool, p ports) *corev1.Servic
 		ObjectMeta: metav1.ObjectMeta{Name: podName(run, r), Namespace: namespace, Labels: l},
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeNodePort, Selector: l, Ports: p.request(),
-			IPFamilyPolicy: &single, IPFamilies: []corev1.IPFamily{family},
+			IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack), IPFamilies: []corev1.IPFamily{family},
 		},
 	}
 }

@@ -8,17 +8,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/beeline-cni/beeline/lab/round"
+	"github.com/beeline-cni/beeline/lab/worker"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
-// ports says which ports the servers of a plan need. Tools tell each other port numbers, so a Service must not change
+// ports are those that the servers of a plan need. Tools tell each other port numbers, so a Service must not change
 // them: a pod behind one listens on the numbers that the cluster gives out as NodePorts. As few as possible, because
 // every port of a Service adds a rule to the path of others.
-type ports struct {
-	netperf, sockperf bool
-	redis             bool
-	http, iperf, data int
-	dataUDP, iperfUDP bool
+type ports []port
+
+type port struct {
+	// udp says that UDP needs it as well as TCP.
+	udp bool
+	// assign gives a number its meaning.
+	assign func(e *worker.End, number int)
 }
 
 // leastData and leastHTTP are how many ports the connections of netperf and of wrk take turns on: a pair of ports rests
@@ -26,85 +29,48 @@ type ports struct {
 const leastData, leastHTTP = 4, 4
 
 func newPorts(cells []round.Cell) ports {
-	var p ports
+	count, udp := map[string]int{}, map[string]bool{}
 	for _, c := range cells {
 		info := c.Workload.Info()
-		udp := strings.HasPrefix(info.Name, "udp")
-		switch info.Tool {
-		case "netperf":
-			p.netperf, p.data, p.dataUDP = true, max(leastData, p.data, c.Procs), p.dataUDP || udp
-		case "sockperf":
-			p.sockperf = true
-		case "redis-benchmark":
-			p.redis = true
-		case "wrk":
-			p.http = leastHTTP
-		case "iperf3":
-			p.iperf, p.iperfUDP = max(p.iperf, c.Procs), p.iperfUDP || udp
+		least := map[string]int{"netperf": max(leastData, c.Procs), "wrk": leastHTTP, "iperf3": c.Procs}[info.Tool]
+		count[info.Tool] = max(count[info.Tool], least, 1)
+		udp[info.Tool] = udp[info.Tool] || strings.HasPrefix(info.Name, "udp")
+	}
+	list := ports{{true, func(e *worker.End, number int) { e.Control = number }}}
+	add := func(n int, udp bool, assign func(p *workload.Ports, number int)) {
+		for range n {
+			list = append(list, port{udp, func(e *worker.End, number int) { assign(&e.Ports, number) }})
 		}
 	}
-	return p
-}
-
-// udp says of each port, in the order of assign, whether UDP needs it as well as TCP.
-func (p ports) udp() []bool {
-	list := []bool{true} // the workers' own: see package worker
-	if p.netperf {
-		list = append(list, false)
-	}
-	for _, tool := range []bool{p.sockperf, p.redis} {
-		if tool {
-			list = append(list, false)
-		}
-	}
-	for range p.http {
-		list = append(list, false)
-	}
-	for range p.iperf {
-		list = append(list, p.iperfUDP)
-	}
-	for range p.data {
-		list = append(list, p.dataUDP)
-	}
+	add(min(1, count["netperf"]), false, func(p *workload.Ports, number int) { p.Netperf = number })
+	add(count["sockperf"], false, func(p *workload.Ports, number int) { p.Sockperf = number })
+	add(count["redis-benchmark"], false, func(p *workload.Ports, number int) { p.Redis = number })
+	add(count["wrk"], false, func(p *workload.Ports, number int) { p.HTTP = append(p.HTTP, number) })
+	add(count["iperf3"], udp["iperf3"], func(p *workload.Ports, number int) { p.Iperf = append(p.Iperf, number) })
+	add(count["netperf"], udp["netperf"], func(p *workload.Ports, number int) { p.Data = append(p.Data, number) })
 	return list
 }
 
-func (p ports) count() int { return len(p.udp()) }
-
 // assign returns the numbers their meaning.
-func (p ports) assign(numbers []int) (control int, tools workload.Ports) {
-	next := func() int {
-		n := numbers[0]
-		numbers = numbers[1:]
-		return n
+func (p ports) assign(numbers []int) (e worker.End) {
+	for i, number := range numbers {
+		p[i].assign(&e, number)
 	}
-	control = next()
-	if p.netperf {
-		tools.Netperf = next()
-	}
-	if p.sockperf {
-		tools.Sockperf = next()
-	}
-	if p.redis {
-		tools.Redis = next()
-	}
-	tools.HTTP, numbers = numbers[:p.http:p.http], numbers[p.http:]
-	tools.Iperf, tools.Data = numbers[:p.iperf:p.iperf], numbers[p.iperf:]
-	return control, tools
+	return e
 }
 
 // request are a Service's ports without numbers that mean anything: the cluster adds NodePorts.
 func (p ports) request() []corev1.ServicePort {
-	numbers := workload.Consecutive(1, p.count())
+	numbers := workload.Consecutive(1, len(p))
 	return p.service(numbers, false)
 }
 
 // service are a Service's ports with the same numbers everywhere.
 func (p ports) service(numbers []int, fixed bool) []corev1.ServicePort {
 	var list []corev1.ServicePort
-	for i, udp := range p.udp() {
+	for i, needed := range p {
 		protocols := []corev1.Protocol{corev1.ProtocolTCP}
-		if udp {
+		if needed.udp {
 			protocols = append(protocols, corev1.ProtocolUDP)
 		}
 		for _, protocol := range protocols {
@@ -123,7 +89,7 @@ func (p ports) service(numbers []int, fixed bool) []corev1.ServicePort {
 
 // given reads the numbers that the cluster gave out. Both protocols of a port get the same one.
 func (p ports) given(list []corev1.ServicePort) ([]int, error) {
-	numbers := make([]int, p.count())
+	numbers := make([]int, len(p))
 	for _, port := range list {
 		i := int(port.Port) - 1
 		if i < 0 || i >= len(numbers) || port.NodePort == 0 {

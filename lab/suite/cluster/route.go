@@ -40,16 +40,13 @@ func (e *subject) Name() string { return e.network.Name }
 
 // Sample runs one cell. What goes wrong is in the sample's Error.
 func (e *subject) Sample(ctx context.Context, cell round.Cell, length time.Duration) result.Sample {
-	name := cell.Workload.Info().Name
-	s := result.Sample{Workload: name, Path: cell.Path, Placement: cell.Placement, Procs: cell.Procs, Started: time.Now()}
+	s := round.NewSample(cell)
 	w := e.routes[cell.Path]
 	out, err := w.sample(ctx, cell, length)
 	if err != nil {
-		s.Error = err.Error()
-		return s
+		return round.Failed(s, err)
 	}
-	s.Values, s.Latency, s.Command = out.Values, out.Latency, out.Command
-	if s.Seconds = out.Seconds; s.Seconds == 0 {
+	if round.Fill(&s, out.Outcome); s.Seconds == 0 {
 		s.Seconds = out.Window
 	}
 	if out.NoCPU == "" {

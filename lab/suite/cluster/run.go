@@ -81,12 +81,12 @@ func (s *Suite) describe(ctx context.Context) error {
 	c.SharedKernel = s.client.Name != s.server.Name && client.Boot != "" && client.Boot == server.Boot
 	daemonSets := s.daemonSets(ctx)
 	c.CNI, c.Evidence = detectNetwork(daemonSets, []corev1.Node{s.client, s.server}, client.Devices)
-	var config map[string]string
+	var config corev1.ConfigMap
 	if client.Proxy == "" {
 		// Without it, or without the right to read it, the mode stays unknown.
-		config, _ = s.API.ConfigMap(ctx, "kube-system", "kube-proxy")
+		_ = s.API.Get(ctx, &config, "kube-system", "kube-proxy")
 	}
-	c.KubeProxy, c.KubeProxySource = detectProxy(s.client.Name, client.Proxy, client.NoProxy, daemonSets, config)
+	c.KubeProxy, c.KubeProxySource = detectProxy(s.client.Name, client.Proxy, client.NoProxy, daemonSets, config.Data)
 	c.CPUTimes = s.cpuTimes(client, server)
 	e := client.Environment
 	e.Hostname, e.Distribution = s.client.Name, s.client.Status.NodeInfo.OSImage
@@ -122,14 +122,15 @@ func (s *Suite) cpuTimes(client, server *worker.Facts) string {
 
 // daemonSets are those of the cluster, or of kube-system where no more may be seen, or none.
 func (s *Suite) daemonSets(ctx context.Context) []appsv1.DaemonSet {
-	list, err := s.API.DaemonSets(ctx, "")
+	var list appsv1.DaemonSetList
+	err := s.API.List(ctx, &list, "", "")
 	if isForbidden(err) {
-		list, err = s.API.DaemonSets(ctx, "kube-system")
+		err = s.API.List(ctx, &list, "kube-system", "")
 	}
 	if err != nil {
 		s.progress.Note("what networks the cluster has shows on its nodes only: %v", err)
 	}
-	return list
+	return list.Items
 }
 
 // onNode is the pod that knows most of a node: one in its network, where there is one.

@@ -257,7 +257,7 @@ func TestLeftoversAreFoundAndRemoved(t *testing.T) {
 	prepared := newNamespace("")
 	prepared.Name = "beeline-bench"
 	for _, n := range []*corev1.Namespace{crashed, prepared} {
-		if err := f.CreateNamespace(t.Context(), n); err != nil {
+		if err := f.Create(t.Context(), n); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -265,27 +265,27 @@ func TestLeftoversAreFoundAndRemoved(t *testing.T) {
 	if err != nil || len(left) != 1 || left[0].Namespace != crashed.Name || !strings.Contains(left[0].String(), crashed.Name) {
 		t.Fatalf("%v, %v", left, err)
 	}
-	if err := Remove(t.Context(), f, left); err != nil {
+	if err := Remove(t.Context(), f, ""); err != nil {
 		t.Fatal(err)
 	}
-	if there, _ := f.HasNamespace(t.Context(), crashed.Name); there {
-		t.Error("the namespace is still there")
+	if _, there := f.spaces[crashed.Name]; there || len(f.spaces) != 1 {
+		t.Errorf("namespaces %v", f.spaces)
 	}
 
 	if left, err := Leftovers(t.Context(), f, "given"); err != nil || len(left) != 0 {
 		t.Errorf("in an empty namespace: %v, %v", left, err)
 	}
-	if err := f.CreatePod(t.Context(), newPod("given", "0123abcd", podFar, "n2", Options{}, time.Minute)); err != nil {
+	if err := f.Create(t.Context(), newPod("given", "0123abcd", podFar, "n2", Options{}, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.CreateService(t.Context(), newService("given", "0123abcd", podFar, false, ports{})); err != nil {
+	if err := f.Create(t.Context(), newService("given", "0123abcd", podFar, false, ports{})); err != nil {
 		t.Fatal(err)
 	}
 	left, err = Leftovers(t.Context(), f, "given")
 	if err != nil || len(left) != 1 || left[0].Objects != 2 {
 		t.Fatalf("%v, %v", left, err)
 	}
-	if err := Remove(t.Context(), f, left); err != nil || len(f.pods)+len(f.services) != 0 {
+	if err := Remove(t.Context(), f, "given"); err != nil || len(f.pods)+len(f.services) != 0 {
 		t.Errorf("%v, %d pods, %d services", err, len(f.pods), len(f.services))
 	}
 }
@@ -297,7 +297,7 @@ func TestRunThatCannotClean(t *testing.T) {
 	b := tiny(t, "tcp_rr")
 	b.API = f
 	b.namespace = newNamespace(b.run).Name
-	if err := f.CreateNamespace(t.Context(), newNamespace(b.run)); err != nil {
+	if err := f.Create(t.Context(), newNamespace(b.run)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -19,8 +19,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/beeline-cni/beeline/lab/suite/cluster/remote"
 	"github.com/beeline-cni/beeline/lab/worker"
 )
 
@@ -143,38 +146,33 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, want right) (err
 	ctx, selector := r.Context(), r.URL.Query().Get("labelSelector")
 	var object any = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess}
 	core := func(kind string) metav1.TypeMeta { return metav1.TypeMeta{Kind: kind, APIVersion: "v1"} }
+	examples := map[string]remote.Object{"pods": &corev1.Pod{}, "services": &corev1.Service{}}
+	lists := map[string]runtime.Object{
+		"nodes": &corev1.NodeList{}, "pods": &corev1.PodList{}, "services": &corev1.ServiceList{}, "daemonsets": &appsv1.DaemonSetList{},
+	}
 	switch want.verb + " " + want.resource {
-	case "list nodes":
-		object = corev1.NodeList{TypeMeta: core("NodeList"), Items: s.nodes}
-	case "list daemonsets":
-		object = appsv1.DaemonSetList{TypeMeta: metav1.TypeMeta{Kind: "DaemonSetList", APIVersion: "apps/v1"}, Items: s.daemonSets}
+	case "list nodes", "list pods", "list services", "list daemonsets":
+		list := lists[want.resource]
+		err = s.List(ctx, list, want.namespace, selector)
+		kind, version := strings.TrimPrefix(fmt.Sprintf("%T", list), "*v1."), strings.TrimPrefix(want.group+"/v1", "/")
+		list.GetObjectKind().SetGroupVersionKind(schema.FromAPIVersionAndKind(version, kind))
+		object = list
 	case "get configmaps":
-		data, _ := s.ConfigMap(ctx, want.namespace, want.name)
-		object = corev1.ConfigMap{TypeMeta: core("ConfigMap"), Data: data}
-	case "list pods":
-		list, _ := s.Pods(ctx, want.namespace, selector)
-		object = corev1.PodList{TypeMeta: core("PodList"), Items: list}
-	case "create pods":
-		var pod corev1.Pod
-		if err := json.NewDecoder(r.Body).Decode(&pod); err != nil {
+		config := corev1.ConfigMap{TypeMeta: core("ConfigMap")}
+		err = s.Get(ctx, &config, want.namespace, want.name)
+		object = config
+	case "create pods", "create services":
+		created := examples[want.resource]
+		if err := json.NewDecoder(r.Body).Decode(created); err != nil {
 			return err
 		}
-		err = s.CreatePod(ctx, &pod)
-		pod.TypeMeta = core("Pod")
-		object = pod
-	case "delete pods":
-		err = s.DeletePod(ctx, want.namespace, want.name)
-	case "list services":
-		list, _ := s.Services(ctx, want.namespace, selector)
-		object = corev1.ServiceList{TypeMeta: core("ServiceList"), Items: list}
-	case "create services":
-		var service corev1.Service
-		if err := json.NewDecoder(r.Body).Decode(&service); err != nil {
-			return err
-		}
-		err = s.CreateService(ctx, &service)
-		service.TypeMeta = core("Service")
-		object = service
+		err = s.Create(ctx, created)
+		created.GetObjectKind().SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(map[string]string{"pods": "Pod", "services": "Service"}[want.resource]))
+		object = created
+	case "delete pods", "delete services":
+		gone := examples[want.resource]
+		gone.SetName(want.name)
+		err = s.Delete(ctx, gone)
 	case "patch services":
 		var service corev1.Service
 		if err := json.NewDecoder(r.Body).Decode(&service); err != nil {
@@ -183,8 +181,6 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, want right) (err
 		err = s.SetServicePorts(ctx, want.namespace, want.name, service.Spec.Ports)
 		service.TypeMeta = core("Service")
 		object = service
-	case "delete services":
-		err = s.DeleteService(ctx, want.namespace, want.name)
 	default:
 		return fmt.Errorf("nothing answers %+v", want)
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -46,7 +47,7 @@ type Suite struct {
 
 func newSuite(schedule round.Schedule, where Options) *Suite {
 	return &Suite{
-		Schedule: schedule, Options: where, run: newRunName(), token: newToken(),
+		Schedule: schedule, Options: where, run: newRunName(), token: rand.Text(),
 		pods: map[role]corev1.Pod{}, services: map[role]corev1.Service{}, sessions: map[role]*session{}, numbers: map[role][]int{},
 		progress: round.NewProgress(io.Discard, 0),
 	}
@@ -67,7 +68,7 @@ func (s *Suite) create(ctx context.Context) error {
 	if s.namespace = s.Namespace; s.namespace == "" {
 		space := newNamespace(s.run)
 		s.namespace = space.Name
-		if err := s.API.CreateNamespace(ctx, space); err != nil {
+		if err := s.API.Create(ctx, space); err != nil {
 			if isForbidden(err) {
 				s.namespace = "" // after other errors it may be there
 			}
@@ -78,7 +79,7 @@ func (s *Suite) create(ctx context.Context) error {
 		return err
 	}
 	for _, r := range s.roles() {
-		if err := s.API.CreatePod(ctx, newPod(s.namespace, s.run, r, s.node(r).Name, s.Options, s.Limit())); err != nil {
+		if err := s.API.Create(ctx, newPod(s.namespace, s.run, r, s.node(r).Name, s.Options, s.Limit())); err != nil {
 			return explainForbidden(err, "pods in the network of their node need a namespace labelled pod-security.kubernetes.io/enforce=privileged")
 		}
 	}
@@ -95,11 +96,11 @@ func (s *Suite) create(ctx context.Context) error {
 
 // choose chooses the nodes of the two ends.
 func (s *Suite) choose(ctx context.Context) error {
-	nodes, err := s.API.Nodes(ctx)
-	if err != nil {
-		return err
+	var nodes corev1.NodeList
+	err := s.API.List(ctx, &nodes, "", "")
+	if err == nil {
+		s.client, s.server, err = chooseNodes(nodes.Items, s.Client, s.Server)
 	}
-	s.client, s.server, err = chooseNodes(nodes, s.Client, s.Server)
 	return err
 }
 
@@ -122,7 +123,7 @@ func (s *Suite) node(r role) corev1.Node {
 func (s *Suite) createServices(ctx context.Context) error {
 	for _, r := range s.rolesWithService() {
 		service := newService(s.namespace, s.run, r, s.IPv6, s.ports)
-		if err := s.API.CreateService(ctx, service); err != nil {
+		if err := s.API.Create(ctx, service); err != nil {
 			return err
 		}
 		numbers, err := s.ports.given(service.Spec.Ports)
@@ -141,13 +142,13 @@ func (s *Suite) createServices(ctx context.Context) error {
 func (s *Suite) waitForPods(ctx context.Context) error {
 	began := time.Now()
 	for {
-		pods, err := s.API.Pods(ctx, s.namespace, runSelector(s.run))
-		if err != nil {
+		var pods corev1.PodList
+		if err := s.API.List(ctx, &pods, s.namespace, runSelector(s.run)); err != nil {
 			return err
 		}
 		waiting := "pods that were created are not there any more"
 		s.pods = map[role]corev1.Pod{}
-		for _, p := range pods {
+		for _, p := range pods.Items {
 			if err := hopeless(p, s.Image); err != nil {
 				return err
 			}
@@ -210,7 +211,7 @@ func (s *Suite) listen(ctx context.Context) error {
 			continue
 		}
 		if s.numbers[r] == nil { // of no Service
-			for i := range s.ports.count() {
+			for i := range s.ports {
 				s.numbers[r] = append(s.numbers[r], s.HostPorts+i)
 			}
 		}
@@ -236,9 +237,8 @@ func (s *Suite) ownEnd(r role) (worker.End, error) {
 
 // end is where a server is found by an address.
 func (s *Suite) end(r role, address netip.Addr) worker.End {
-	e := worker.End{Token: s.token}
-	e.Address = address
-	e.Control, e.Ports = s.ports.assign(s.numbers[r])
+	e := s.ports.assign(s.numbers[r])
+	e.Token, e.Address = s.token, address
 	return e
 }
 
@@ -260,7 +260,7 @@ func (s *Suite) reach(c Network, path result.Path) (worker.End, error) {
 	if s.services[r].Name != "" {
 		// Translated, a connection by the Service is the same pair of addresses and ports to the server as one by the
 		// pod's own address. A connection in TIME_WAIT from the other would reject it.
-		end.Ports.Data = workload.Consecutive(s.HostPorts, s.ports.data)
+		end.Ports.Data = workload.Consecutive(s.HostPorts, len(end.Ports.Data))
 	}
 	return end, err
 }
@@ -278,13 +278,8 @@ func (s *Suite) down(ctx context.Context) error {
 	return s.remove(ctx)
 }
 
-func (s *Suite) remove(ctx context.Context) (err error) {
-	if s.Namespace == "" {
-		err = removeNamespace(ctx, s.API, s.namespace)
-	} else {
-		err = removeObjects(ctx, s.API, s.namespace, runSelector(s.run))
-	}
-	if err != nil {
+func (s *Suite) remove(ctx context.Context) error {
+	if err := remove(ctx, s.API, s.Namespace, runSelector(s.run)); err != nil {
 		return fmt.Errorf("%w: %w; `beeline-lab bench --clean` with the same --kubeconfig, --context and --namespace removes what is left", ErrLeft, err)
 	}
 	return nil

@@ -24,7 +24,7 @@ func (s *Suite) footprints(ctx context.Context, b *round.Bench) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range s.members {
+	for _, m := range s.Members {
 		f := result.Footprint{Network: m.Name()}
 		if share, ok := idle[f.Network]; ok {
 			f.IdleCPU = &share
@@ -48,7 +48,7 @@ func (s *Suite) footprints(ctx context.Context, b *round.Bench) error {
 // idle returns the share of one CPU that each agent of the first nodes uses while nothing happens.
 func (s *Suite) idle(ctx context.Context, b *round.Bench) (map[string]float64, error) {
 	agents, before := map[string]int{}, map[string]time.Duration{}
-	for _, m := range s.members {
+	for _, m := range s.Members {
 		if pid := network.AgentPID(m.Network, m.Lab.Node(0)); pid != 0 {
 			agents[m.Name()] = pid
 		}
@@ -83,7 +83,7 @@ func (s *Suite) idle(ctx context.Context, b *round.Bench) (map[string]float64, e
 }
 
 // crowd adds pods to the first node one after the other, reads the agent's memory, and removes them.
-func (s *Suite) crowd(ctx context.Context, b *round.Bench, m *member, f *result.Footprint) (err error) {
+func (s *Suite) crowd(ctx context.Context, b *round.Bench, m *suite.Testbed, f *result.Footprint) (err error) {
 	node := m.Lab.Node(0)
 	var adds, dels []float64
 	timed := plugin.Observe(ctx, func(c plugin.Call) {
@@ -132,7 +132,7 @@ const (
 )
 
 // agentMemory reads the agent's resident memory and what its BPF maps hold.
-func agentMemory(ctx context.Context, m *member, f *result.Footprint) (err error) {
+func agentMemory(ctx context.Context, m *suite.Testbed, f *result.Footprint) (err error) {
 	node := m.Lab.Node(0)
 	pid := network.AgentPID(m.Network, node)
 	if pid == 0 {
@@ -141,6 +141,6 @@ func agentMemory(ctx context.Context, m *member, f *result.Footprint) (err error
 	if f.AgentRSSBytes, err = procstat.ProcessMemory(pid); err != nil {
 		return err
 	}
-	f.MapBytes, err = suite.MapBytes(ctx, m.Network, node)
+	f.MapBytes, err = m.MapBytes(ctx)
 	return err
 }

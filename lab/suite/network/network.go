@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/network"
+	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
 	"github.com/beeline-cni/beeline/lab/suite"
@@ -19,7 +20,7 @@ import (
 
 // Suite is a run of the suite.
 type Suite struct {
-	suite.Base
+	suite.Base[*suite.Testbed]
 	// programCells are run once more for networks with an agent, while the kernel counts BPF run time.
 	programCells []round.Cell
 	// footprintOf names the networks of which Pods pods are added and removed one after the other.
@@ -27,15 +28,11 @@ type Suite struct {
 	Pods        int
 	// Idle is how long agents are watched while nothing happens; 0: not at all.
 	Idle time.Duration
-
-	members []*member
 }
 
 const (
 	// QuickLimit is what a quick run may take in all.
 	QuickLimit = 5 * time.Minute
-	// reserve is kept of it for what takes longer than planned.
-	reserve = 15 * time.Second
 	// notQuick is the network that a quick run leaves out unless it is chosen: there would be no time for nine rounds.
 	notQuick = "beeline-vxlan"
 )
@@ -53,7 +50,7 @@ func New(o round.Options) (*Suite, error) {
 		s.Pods = *o.Pods
 	}
 	var err error
-	if s.Base, err = suite.NewBase(o, network.All()); err != nil {
+	if s.Base, err = suite.NewBase[*suite.Testbed](o, network.All()); err != nil {
 		return nil, err
 	}
 	if !o.Full && len(o.Networks) == 0 {
@@ -74,11 +71,8 @@ func New(o round.Options) (*Suite, error) {
 		}
 	}
 	s.chooseExtras()
-	if s.Mode == "quick" {
-		// A round begins only where it and what comes after it fit.
-		after := s.Round(s.Subjects(), s.Length) + s.afterRounds() + time.Duration(len(s.Networks))*suite.TakeDownTime
-		s.Until = QuickLimit - reserve - after
-	}
+	s.Open, s.BringUp, s.Beside = s.open, func(network.Network) time.Duration { return suite.BringUpTime }, s.beside
+	s.EndWithin(QuickLimit - s.Idle)
 	return s, nil
 }
 
@@ -111,31 +105,19 @@ func (s *Suite) Validate() error {
 const addAndDel = 200 * time.Millisecond
 
 // Estimate is about how long the run takes if no round is discarded.
-func (s *Suite) Estimate() time.Duration {
-	networks := time.Duration(len(s.Networks))
-	return networks*(suite.BringUpTime+suite.TakeDownTime) + s.Schedule.Estimate(s.Subjects()) + s.afterRounds()
-}
+func (s *Suite) Estimate() time.Duration { return s.Base.Estimate() + s.Idle }
 
-// afterRounds is the time of the measurements after the rounds.
-func (s *Suite) afterRounds() time.Duration {
-	var total time.Duration
-	for _, c := range s.programCells {
-		total += 2 * c.Workload.Seconds(s.Length) // two networks with an agent
+// beside is the time of the measurements of one network after the rounds.
+func (s *Suite) beside(n network.Network) (total time.Duration) {
+	if _, hasAgent := n.(network.Beeline); hasAgent {
+		for _, c := range s.programCells {
+			total += c.Workload.Seconds(s.Length)
+		}
 	}
-	return total + time.Duration(len(s.footprintOf)*s.Pods)*addAndDel + s.Idle
-}
-
-// Up brings up every network.
-func (s *Suite) Up(ctx context.Context, b *round.Bench) (round.Field, error) {
-	b.Result.Settings.MTU = s.MTU
-	takes := func(network.Network) time.Duration { return suite.BringUpTime }
-	var err error
-	s.members, err = suite.BringUp(ctx, b, s.Networks, takes, func(n network.Network) (*member, error) { return s.open(ctx, n) })
-	if err != nil || len(s.members) == 0 {
-		return round.Field{}, err
+	if slices.Contains(s.footprintOf, n.Name()) {
+		total += time.Duration(s.Pods) * addAndDel
 	}
-	b.Result.Environment = suite.Describe(ctx, s.members)
-	return suite.Field(s.members, suite.FirstCPU(), nil), nil
+	return total
 }
 
 // After measures BPF programs and footprints.
@@ -146,53 +128,37 @@ func (s *Suite) After(ctx context.Context, b *round.Bench) error {
 	return s.footprints(ctx, b)
 }
 
-// Down takes down every network.
-func (s *Suite) Down(_ context.Context, b *round.Bench) error { return suite.TakeDown(b, s.members) }
-
-// member is a network in the rounds.
-type member struct{ *suite.Testbed }
-
-// Sample runs one cell with the server of its path.
-func (m *member) Sample(ctx context.Context, cell round.Cell, length time.Duration) result.Sample {
-	return m.Measure(ctx, cell, length, m.Servers[cell.Path])
+// open brings a network up. After an error nothing of it is left.
+func (s *Suite) open(ctx context.Context, n network.Network) (*suite.Testbed, error) {
+	o := testbed.Options{Nodes: 2, MTU: s.MTU, IPv6: s.IPv6}
+	return suite.Open(ctx, n, o, func(t *suite.Testbed) error { return s.fill(ctx, t) })
 }
 
-// open brings a network up. After an error nothing of it is left.
-func (s *Suite) open(ctx context.Context, n network.Network) (m *member, err error) {
-	m = &member{suite.New(n)}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, m.Close())
-		}
-	}()
-	if err := m.OpenLab(ctx, testbed.Options{Nodes: 2, MTU: s.MTU, IPv6: s.IPv6}); err != nil {
-		return m, err
-	}
-	if err := n.Up(ctx, m.Lab); err != nil {
-		return m, fmt.Errorf("bring up %s: %w", n.Name(), err)
+// fill brings up what there is in a lab: a client, a server beside it, and another one on the other node.
+func (s *Suite) fill(ctx context.Context, t *suite.Testbed) error {
+	if err := t.Up(ctx); err != nil {
+		return err
 	}
 	for _, pod := range []struct {
 		node int
 		name string
 		keep func(*testbed.Pod)
 	}{
-		{0, "client", func(pod *testbed.Pod) { m.Client = pod }},
-		{0, "near", func(pod *testbed.Pod) { m.Server[result.SameNode] = pod }},
-		{1, "far", func(pod *testbed.Pod) { m.Server[result.CrossNode] = pod }},
+		{0, "client", func(pod *testbed.Pod) { t.Client = pod }},
+		{0, "near", func(pod *testbed.Pod) { t.Server[result.SameNode] = pod }},
+		{1, "far", func(pod *testbed.Pod) { t.Server[result.CrossNode] = pod }},
 	} {
-		made, err := network.AddPod(ctx, n, m.Lab, m.Lab.Node(pod.node), pod.name)
+		made, err := t.AddPod(ctx, pod.node, policies.Pod{Namespace: policies.Default, Name: pod.name})
 		if err != nil {
-			return m, fmt.Errorf("add pod %s of %s: %w", pod.name, n.Name(), err)
+			return err
 		}
 		pod.keep(made)
-		if err := m.Prepare(made.Netns, suite.UsualReserved); err != nil {
-			return m, err
+		if err := t.Prepare(made.Netns, suite.UsualReserved); err != nil {
+			return err
 		}
 	}
-	for _, path := range []result.Path{result.CrossNode, result.SameNode} {
-		if err := network.Verify(ctx, n, m.Client, m.Server[path]); err != nil {
-			return m, fmt.Errorf("verify %s path: %w", path, err)
-		}
+	if err := t.Verify(ctx); err != nil {
+		return err
 	}
-	return m, m.Serve(ctx, slices.Concat(s.Cells, s.programCells), workload.UsualPorts, s.IPv6)
+	return t.Serve(ctx, slices.Concat(s.Cells, s.programCells), workload.UsualPorts, s.IPv6)
 }

@@ -217,13 +217,15 @@ func (noServer) Serve(context.Context, *workload.Servers, int) error {
 func TestInterruptedWhileComingUp(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	b := &round.Bench{Progress: round.NewProgress(t.Output(), 0), Result: &result.Run{}}
-	takes := func(network.Network) time.Duration { return 0 }
-	members, err := suite.BringUp(ctx, b, []network.Network{network.Node}, takes, func(network.Network) (*member, error) {
+	p := &Suite{}
+	p.Networks = []network.Network{network.Node}
+	p.Open = func(context.Context, network.Network) (*suite.Testbed, error) {
 		interrupt()
-		return &member{}, nil
-	})
-	if !errors.Is(err, context.Canceled) || len(members) != 1 {
-		t.Errorf("%d members to be closed, %v", len(members), err)
+		return &suite.Testbed{}, nil
+	}
+	_, err := p.Up(ctx, b)
+	if !errors.Is(err, context.Canceled) || len(p.Members) != 1 {
+		t.Errorf("%d members to be closed, %v", len(p.Members), err)
 	}
 }
 
@@ -243,8 +245,13 @@ func TestQuickFitsItsLimit(t *testing.T) {
 		t.Errorf("takes %v", e)
 	}
 	// A round that begins at the last moment must end in time.
-	n := p.Subjects()
-	if last := p.Until + p.Round(n, p.Length) + p.afterRounds(); last >= QuickLimit || p.Until < p.Estimate()/2 {
+	last := p.Until + p.Round(p.Subjects(), p.Length) + p.Idle
+	for _, n := range p.Networks {
+		if n.Unsupported() == "" {
+			last += p.Beside(n)
+		}
+	}
+	if last >= QuickLimit || p.Until < p.Estimate()/2 {
 		t.Errorf("no round after %v; one at that time ends the run at %v", p.Until, last)
 	}
 	var cells []string
@@ -351,7 +358,7 @@ func TestIPv6LeavesOut(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	err := (&Suite{Base: suite.Base{Schedule: round.Schedule{ExtraRounds: -1}}, Pods: 1000}).Validate()
+	err := (&Suite{Base: suite.Base[*suite.Testbed]{Schedule: round.Schedule{ExtraRounds: -1}}, Pods: 1000}).Validate()
 	if err == nil {
 		t.Fatal("an empty plan is valid")
 	}

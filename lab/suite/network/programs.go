@@ -3,13 +3,11 @@ package network
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/procstat"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
@@ -22,10 +20,10 @@ const bpfStats = "/proc/sys/kernel/bpf_stats_enabled"
 // programs measures the run time of BPF programs per packet, for networks with an agent that knows its
 // programs, in samples of their own: counting costs time that no other sample should pay.
 func (s *Suite) programs(ctx context.Context, b *round.Bench) (err error) {
-	if len(s.programCells) == 0 || !slices.ContainsFunc(s.members, hasAgent) {
+	if len(s.programCells) == 0 || !slices.ContainsFunc(s.Members, (*suite.Testbed).HasAgent) {
 		return nil
 	}
-	release, err := round.StayOn(suite.FirstCPU())
+	release, err := round.StayOn(round.CPUs()[0])
 	if err != nil {
 		return err
 	}
@@ -40,8 +38,8 @@ func (s *Suite) programs(ctx context.Context, b *round.Bench) (err error) {
 		return nil
 	}
 	defer func() { err = errors.Join(err, os.WriteFile(bpfStats, before, 0)) }()
-	for _, m := range s.members {
-		if !hasAgent(m) {
+	for _, m := range s.Members {
+		if !m.HasAgent() {
 			continue
 		}
 		for _, cell := range s.programCells {
@@ -60,13 +58,9 @@ func (s *Suite) programs(ctx context.Context, b *round.Bench) (err error) {
 	return nil
 }
 
-func hasAgent(m *member) bool {
-	return network.AgentSocket(m.Network, m.Lab.Node(0)) != ""
-}
-
 // programTimes runs one cell and reads what the programs of both nodes did meanwhile. Packets are those that
 // entered and left the client pod: every one of them took the whole path once.
-func (s *Suite) programTimes(ctx context.Context, m *member, cell round.Cell) ([]result.Program, error) {
+func (s *Suite) programTimes(ctx context.Context, m *suite.Testbed, cell round.Cell) ([]result.Program, error) {
 	before, err := readPrograms(ctx, m)
 	if err != nil {
 		return nil, err
@@ -101,12 +95,12 @@ func (s *Suite) programTimes(ctx context.Context, m *member, cell round.Cell) ([
 }
 
 // readPrograms adds up the programs of all nodes by name.
-func readPrograms(ctx context.Context, m *member) (map[string]agentapi.Program, error) {
+func readPrograms(ctx context.Context, m *suite.Testbed) (map[string]agentapi.Program, error) {
 	sum := map[string]agentapi.Program{}
-	for _, n := range m.Lab.Nodes() {
-		status, err := agentapi.NewClient(network.AgentSocket(m.Network, n)).Status(ctx)
+	for i := range m.Lab.Nodes() {
+		status, err := m.AgentStatus(ctx, i)
 		if err != nil {
-			return nil, fmt.Errorf("ask agent of %s: %w", n.Name, err)
+			return nil, err
 		}
 		for _, p := range status.Programs {
 			s := sum[p.Name]
@@ -119,7 +113,7 @@ func readPrograms(ctx context.Context, m *member) (map[string]agentapi.Program, 
 }
 
 // podPackets counts the packets of the client pod's devices.
-func podPackets(m *member) (packets uint64, err error) {
+func podPackets(m *suite.Testbed) (packets uint64, err error) {
 	err = m.Client.Do(func() (err error) {
 		packets, err = procstat.Packets()
 		return err

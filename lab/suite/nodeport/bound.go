@@ -11,7 +11,6 @@ import (
 	"github.com/beeline-cni/beeline/lab/packetgen"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
-	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // publishedOffer is what was offered in the published study, in packets per second.
@@ -25,38 +24,61 @@ const (
 
 // bounds measures what the generator brings through a bare veth pair, in a lab of its own without any network: with a
 // CPU for each end, counted at XDP, and with both on one CPU, counted at tc, where the stack would begin.
-func (s *Suite) bounds(ctx context.Context) (r result.NodePort, err error) {
-	r = result.NodePort{Flows: flows, Services: otherServices + 2, Routes: routes}
-	m := s.newMember(network.Node)
-	defer func() { err = errors.Join(err, m.Close()) }()
-	if err := m.OpenLab(ctx, testbed.Options{Nodes: 2, IPv6: s.IPv6, MTU: s.MTU, Outside: true}); err != nil {
+func (s *Suite) bounds(ctx context.Context) (result.NodePort, error) {
+	r := result.NodePort{Flows: flows, Services: otherServices + 2, Routes: routes}
+	m, err := s.openLab(ctx, network.Node, func(m *member) error { return m.bounds(ctx, &r) })
+	if err != nil {
 		return r, err
 	}
-	m.backend = &testbed.Pod{Netns: m.Lab.Node(0).Netns}
-	for _, a := range m.Lab.Node(0).Addresses {
-		m.backend.Addresses = append(m.backend.Addresses, a.Addr())
-	}
-	m.findDevices()
-	if err := m.devices.forwarder.takeFrames(ctx); err != nil {
-		return r, err
+	return r, m.Close()
+}
+
+func (m *member) bounds(ctx context.Context, r *result.NodePort) (err error) {
+	m.backend = network.NodeAsPod(m.forwarder(), "backend", m.Lab.MTU)
+	forwarder := m.devices.forwarder
+	if err := forwarder.takeFrames(ctx); err != nil {
+		return err
 	}
 	if err := m.makeGenerator(); err != nil {
-		return r, err
+		return err
 	}
 	r.FrameBytes = m.generator.FrameLength()
-	if r.OneCoreMax, err = m.bound(ctx, s.cores.measured, func() (*packetgen.Sink, error) {
-		return packetgen.CountInStack(m.devices.forwarder.netns, m.devices.forwarder.name, m.counted())
-	}); err != nil {
-		return r, err
+	if m.sink, err = packetgen.CountInStack(forwarder.netns, forwarder.name, m.counted()); err != nil {
+		return err
 	}
-	if err := m.devices.forwarder.thread(s.cores.measured); err != nil {
-		return r, err
+	if r.OneCoreMax, err = m.bound(ctx, m.cores.measured); err != nil {
+		return err
 	}
-	r.OfferedMax, err = m.bound(ctx, s.cores.other, func() (*packetgen.Sink, error) {
-		return packetgen.CountOnWire(m.devices.forwarder.netns, m.devices.forwarder.name, m.counted(), "")
-	})
+	if err := forwarder.thread(m.cores.measured); err != nil {
+		return err
+	}
+	if m.sink, err = packetgen.CountOnWire(forwarder.netns, forwarder.name, m.counted(), ""); err != nil {
+		return err
+	}
+	r.OfferedMax, err = m.bound(ctx, m.cores.other)
 	r.Scale = r.OfferedMax / publishedOffer
-	return r, err
+	return err
+}
+
+// bound is the median rate that arrives at the sink from a generator on a CPU. The sink is closed then.
+func (m *member) bound(ctx context.Context, cpu int) (float64, error) {
+	m.generator.On(cpu)
+	rate, err := m.median(ctx, outcome.rate)
+	return rate, errors.Join(err, m.closeSinks())
+}
+
+// median is the median of what several short loads at full speed give.
+func (m *member) median(ctx context.Context, of func(outcome) float64) (float64, error) {
+	var rates [boundTimes]float64
+	for i := range rates {
+		o, err := m.offer(ctx, packetgen.Load{For: boundLength})
+		if err != nil {
+			return 0, err
+		}
+		rates[i] = of(o)
+	}
+	slices.Sort(rates[:])
+	return rates[boundTimes/2], nil
 }
 
 // highest is the highest rate of the published study for which there is a figure, in packets per second; the generator
@@ -67,19 +89,11 @@ const (
 )
 
 // counting is the median rate that the generator makes while the counter on its CPU takes in what comes back.
-func (m *member) counting(ctx context.Context) (rate float64, err error) {
+func (m *member) counting(ctx context.Context) (float64, error) {
 	if err := errors.Join(m.arrange(result.ForwarderCore, countPackets), m.warmUp(ctx)); err != nil {
 		return 0, err
 	}
-	var rates []float64
-	for range boundTimes {
-		o, err := m.offer(ctx, packetgen.Load{For: boundLength})
-		if err != nil {
-			return 0, err
-		}
-		rates = append(rates, o.Rate())
-	}
-	return median(rates), nil
+	return m.median(ctx, func(o outcome) float64 { return o.Rate() })
 }
 
 // scale finds what one packet per second of the published study is on this machine: every network gets the same rates,
@@ -87,7 +101,7 @@ func (m *member) counting(ctx context.Context) (rate float64, err error) {
 func (s *Suite) scale(ctx context.Context, b *round.Bench) error {
 	n := b.Result.NodePort
 	if slices.ContainsFunc(s.Cells, func(c round.Cell) bool { return c.Workload.(figure).published > 0 }) {
-		for _, m := range s.members {
+		for _, m := range s.Members {
 			rate, err := m.counting(ctx)
 			if err != nil {
 				return fmt.Errorf("find rates that the generator makes beside %s: %w", m.Name(), err)
@@ -98,27 +112,9 @@ func (s *Suite) scale(ctx context.Context, b *round.Bench) error {
 		}
 		n.Scale = min(n.Scale, spare*n.CountingMax/highest)
 	}
-	for _, m := range s.members {
+	for _, m := range s.Members {
 		m.scale = n.Scale
 	}
 	b.Progress.Note("1 Mpps of the published study is %.0f kpps here.", n.Scale*1e3)
 	return nil
-}
-
-// bound is the median rate that arrives at a sink from a generator on a CPU.
-func (m *member) bound(ctx context.Context, cpu int, count func() (*packetgen.Sink, error)) (rate float64, err error) {
-	if m.sink, err = count(); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, m.closeSinks()) }()
-	m.generator.On(cpu)
-	var rates []float64
-	for range boundTimes {
-		o, err := m.offer(ctx, packetgen.Load{For: boundLength})
-		if err != nil {
-			return 0, err
-		}
-		rates = append(rates, o.rate())
-	}
-	return median(rates), nil
 }

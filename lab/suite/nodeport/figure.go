@@ -12,19 +12,16 @@ import (
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
-// figure is one column of the suite. It fulfils workload.Workload for planning and describing; samples are made by
-// sample, with the member that they need.
+// figure is one column of the suite: of TCP, what a workload measures through the NodePort, or of packets, without one.
 type figure struct {
-	info   result.Workload
-	sample func(ctx context.Context, m *member, f figure, length time.Duration) (workload.Outcome, error)
+	workload.Workload
+	info result.Workload
+	// sampler makes a sample of packets.
+	sampler func(ctx context.Context, m *member, f figure, length time.Duration) (workload.Outcome, error)
 	// published is the rate of the published study, in packets per second, that a figure of CPU time stands for.
 	published float64
-	// lengths is how many samples' lengths one takes in all.
+	// lengths is how many samples' lengths one of packets takes in all.
 	lengths float64
-	// packets says that the figure counts packets; else it carries TCP.
-	packets bool
-	// tool is what carries TCP.
-	tool workload.Workload
 }
 
 const generatorTool = "live frames (BPF_PROG_TEST_RUN)"
@@ -36,7 +33,7 @@ var (
 			Description: "The shortest UDP frames of many flows offered as fast as they can be; those that arrive per second.",
 			Tool:        generatorTool, Metric: result.Rate, Unit: "/s", Better: "higher",
 		},
-		sample: sampleSaturation, lengths: 1.6, packets: true,
+		sampler: sampleSaturation, lengths: 1.6,
 	}
 	lossless = figure{
 		info: result.Workload{
@@ -44,7 +41,7 @@ var (
 			Description: "The highest rate of the shortest UDP frames of which 99.9 % arrive, found by halving.",
 			Tool:        generatorTool, Metric: result.Rate, Unit: "/s", Better: "higher",
 		},
-		sample: sampleLossless, lengths: 9, packets: true,
+		sampler: sampleLossless, lengths: 10,
 	}
 	connections = tcpFigure("tcp_crr", "NodePort, new connections")
 	requests    = tcpFigure("tcp_rr", "NodePort, TCP_RR")
@@ -63,22 +60,21 @@ func cpuLeft(millions int) figure {
 			Description: fmt.Sprintf("Share of the forwarding node's CPU that is left while the shortest UDP frames come at the rate that is here what %d million per second are to the 10 million of the published study.", millions),
 			Tool:        generatorTool, Metric: result.CPULeft, Unit: "%", Better: "higher",
 		},
-		sample: sampleCPULeft, published: float64(millions) * 1e6, lengths: 1.3, packets: true,
+		sampler: sampleCPULeft, published: float64(millions) * 1e6, lengths: 1.3,
 	}
 }
 
 func tcpFigure(tool, title string) figure {
-	f := figure{sample: sampleTCP}
-	for _, w := range workload.All() {
-		if w.Info().Name == tool {
-			f.tool = w
-		}
-	}
-	f.info = f.tool.Info()
+	all := workload.All()
+	w := all[slices.IndexFunc(all, func(w workload.Workload) bool { return w.Info().Name == tool })]
+	f := figure{Workload: w, info: w.Info()}
 	f.info.Name, f.info.Title = "nodeport_"+tool, title
 	f.info.Description += " From outside of the cluster, through the NodePort."
 	return f
 }
+
+// packets reports whether the figure counts packets; else it carries TCP.
+func (f figure) packets() bool { return f.Workload == nil }
 
 // Figures are the names of the figures of this bench.
 func Figures() []string {
@@ -119,38 +115,35 @@ func (f figure) chosen(names []string, full bool) bool {
 
 // Missing names the tool that is not installed.
 func (f figure) Missing() string {
-	if f.tool != nil {
-		return f.tool.Missing()
+	if f.packets() {
+		return ""
 	}
-	return ""
+	return f.Workload.Missing()
 }
-
-// IPv4Only is empty: frames and tools are of either family.
-func (figure) IPv4Only() string { return "" }
-
-// Processes are one.
-func (figure) Processes(int) []int { return []int{1} }
 
 // Seconds is what a sample takes.
 func (f figure) Seconds(wanted time.Duration) time.Duration {
-	if f.tool != nil {
-		return f.tool.Seconds(wanted)
+	if !f.packets() {
+		return f.Workload.Seconds(wanted)
 	}
 	const arranging = 250 * time.Millisecond
 	return time.Duration(f.lengths*float64(wanted)) + arranging
 }
 
-// Serve returns an error: a figure needs a member, which only this suite has.
-func (figure) Serve(context.Context, *workload.Servers, int) error { return errOther }
-
-// Run is like Serve.
-func (figure) Run(context.Context, workload.Request) (workload.Outcome, error) {
-	return workload.Outcome{}, errOther
+// sample makes one sample.
+func (f figure) sample(ctx context.Context, m *member, length time.Duration) (workload.Outcome, error) {
+	if f.packets() {
+		return f.sampler(ctx, m, f, length)
+	}
+	m.Turn++
+	return f.Run(ctx, workload.Request{
+		Client: m.Lab.Client().On(m.cores.measured), Server: viaNodePort{m.Servers[result.CrossNode], m}, Procs: 1, Length: length, Turn: m.Turn,
+	})
 }
 
 func sampleSaturation(ctx context.Context, m *member, _ figure, length time.Duration) (workload.Outcome, error) {
 	o, err := m.offer(ctx, packetgen.Load{For: length})
-	return outcomeOf(o, o.rate()), err
+	return outcomeOf(o), err
 }
 
 func sampleLossless(ctx context.Context, m *member, _ figure, length time.Duration) (workload.Outcome, error) {
@@ -167,12 +160,12 @@ func sampleLossless(ctx context.Context, m *member, _ figure, length time.Durati
 		return o.loss(), err
 	})
 	if err == nil && rate == 0 {
-		err = fmt.Errorf("more than %g %% is lost even at %.0f packets per second", lossBound*100, top.rate()*lowest/(1<<lowered))
+		err = fmt.Errorf("more than %g %% is lost even at %.0f packets per second", lossBound*100, top.rate()/(1<<steps))
 	}
 	if err != nil {
 		return workload.Outcome{}, err
 	}
-	return outcomeOf(best, best.rate()), nil
+	return outcomeOf(best), nil
 }
 
 func sampleCPULeft(ctx context.Context, m *member, f figure, length time.Duration) (workload.Outcome, error) {
@@ -181,7 +174,7 @@ func sampleCPULeft(ctx context.Context, m *member, f figure, length time.Duratio
 	if err != nil {
 		return workload.Outcome{}, err
 	}
-	out := outcomeOf(o, o.rate())
+	out := outcomeOf(o)
 	out.Values[result.CPULeft] = 100 * o.left()
 	return out, nil
 }
@@ -203,20 +196,13 @@ func offered(ctx context.Context, asked float64, offer func() (outcome, error)) 
 	return o, fmt.Errorf("the generator made less than %.0f %% of %.0f packets per second, %d times: its CPU was busy with something else", 100*leastOffered, asked, tries)
 }
 
-func outcomeOf(o outcome, rate float64) workload.Outcome {
+func outcomeOf(o outcome) workload.Outcome {
 	return workload.Outcome{
 		Values: map[string]float64{
-			result.Rate: rate, result.Offered: o.Rate(), result.Loss: 100 * o.loss(), result.Messages: float64(o.arrived),
+			result.Rate: o.rate(), result.Offered: o.Rate(), result.Loss: 100 * o.loss(), result.Messages: float64(o.arrived),
 		},
 		Seconds: o.Took.Seconds(),
 	}
-}
-
-func sampleTCP(ctx context.Context, m *member, f figure, length time.Duration) (workload.Outcome, error) {
-	m.Turn++
-	return f.tool.Run(ctx, workload.Request{
-		Client: m.Lab.Client().On(m.cores.measured), Server: viaNodePort{m.Servers[result.CrossNode], m}, Procs: 1, Length: length, Turn: m.Turn,
-	})
 }
 
 // viaNodePort are the pod's servers as a client outside finds them.

@@ -29,19 +29,15 @@ type device struct {
 }
 
 // takeFrames lets the device take in frames that come without an skb: its NAPI runs while GRO is on.
-func (d *device) takeFrames(ctx context.Context) error {
-	_, err := d.netns.Output(ctx, "ethtool", "-K", d.name, "gro", "on")
-	if err != nil {
-		return fmt.Errorf("switch on GRO of %s: %w", d.name, err)
-	}
-	return nil
-}
+func (d *device) takeFrames(ctx context.Context) error { return d.offload(ctx, "gro", "on") }
 
 // completeChecksums has the device send whole checksums, like frames from a network card: XDP at the other end would
 // translate partial ones, which veth leaves.
-func (d *device) completeChecksums(ctx context.Context) error {
-	if _, err := d.netns.Output(ctx, "ethtool", "-K", d.name, "tx", "off"); err != nil {
-		return fmt.Errorf("switch off checksum offload of %s: %w", d.name, err)
+func (d *device) completeChecksums(ctx context.Context) error { return d.offload(ctx, "tx", "off") }
+
+func (d *device) offload(ctx context.Context, feature, value string) error {
+	if _, err := d.netns.Output(ctx, "ethtool", "-K", d.name, feature, value); err != nil {
+		return fmt.Errorf("switch %s of %s %s: %w", feature, d.name, value, err)
 	}
 	return nil
 }

@@ -28,10 +28,10 @@ func TestSearch(t *testing.T) {
 			return max(0, 1-capacity/rate), nil
 		})
 		// What loses less than the bound may be that much above the capacity.
-		if err != nil || rate > capacity*1.002 || rate < capacity-0.75e6/(1<<steps) {
+		if err != nil || rate > capacity*1.002 || rate < capacity-1e6/(1<<steps) {
 			t.Errorf("capacity %.0f: found %.0f, %v", capacity, rate, err)
 		}
-		if len(asked) > steps+2+lowered {
+		if len(asked) > steps+1 {
 			t.Errorf("%d rates are asked for", len(asked))
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/beeline-cni/beeline/lab/services"
@@ -36,7 +35,7 @@ func objects(nodes []*testbed.Node, node string, backend netip.Addr) []runtime.O
 	ports := tcpPorts()
 	tcp := slices.Concat([]int{ports.Netperf, ports.Redis}, ports.Data, ports.HTTP)
 	all := []services.Service{
-		{Name: "udp", Address: services.TargetAddress(1), Ports: []int{udpPort}, NodePorts: []int{udpNodePort}},
+		{Name: "udp", Address: services.TargetAddress(1), Protocol: corev1.ProtocolUDP, Ports: []int{udpPort}, NodePorts: []int{udpNodePort}},
 		{Name: "tcp", Address: services.TargetAddress(0), Ports: tcp, NodePorts: tcp},
 	}
 	for i := range otherServices {
@@ -50,11 +49,7 @@ func objects(nodes []*testbed.Node, node string, backend netip.Addr) []runtime.O
 		if len(s.NodePorts) > 0 {
 			s.Backends = []services.Backend{{Address: backend, Node: node}}
 		}
-		made := s.Objects()
-		if s.Name == "udp" {
-			made = overUDP(made)
-		}
-		list = append(list, made...)
+		list = append(list, s.Objects()...)
 	}
 	return list
 }
@@ -71,22 +66,4 @@ func overIPv6(s services.Service) services.Service {
 		s.Backends[i].Address = six(s.Backends[i].Address)
 	}
 	return s
-}
-
-// overUDP changes the protocol of all ports.
-func overUDP(objects []runtime.Object) []runtime.Object {
-	udp := corev1.ProtocolUDP
-	for _, o := range objects {
-		switch o := o.(type) {
-		case *corev1.Service:
-			for i := range o.Spec.Ports {
-				o.Spec.Ports[i].Protocol = udp
-			}
-		case *discoveryv1.EndpointSlice:
-			for i := range o.Ports {
-				o.Ports[i].Protocol = &udp
-			}
-		}
-	}
-	return objects
 }

@@ -2,7 +2,6 @@ package nodeport
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -50,55 +49,58 @@ func (d devices) all() []*device {
 // reserved are the ports of NodePorts, which no client gets.
 const reserved = "30900-30940"
 
-func (s *Suite) newMember(n network.Network) *member {
-	return &member{Testbed: suite.New(n), ipv6: s.IPv6, cores: s.cores}
+// openLab brings up a lab of two nodes with a client between them, and has fill do the rest. After an error nothing of
+// it is left.
+func (s *Suite) openLab(ctx context.Context, n network.Network, fill func(*member) error) (*member, error) {
+	m := &member{ipv6: s.IPv6, cores: s.cores}
+	_, err := suite.Open(ctx, n, testbed.Options{Nodes: 2, IPv6: s.IPv6, MTU: s.MTU, Outside: true}, func(t *suite.Testbed) error {
+		m.Testbed = t
+		t.OnClose(m.closeSinks)
+		m.findDevices()
+		return fill(m)
+	})
+	return m, err
 }
 
 // open brings a network up and proves that both Services work. After an error nothing of it is left.
-func (s *Suite) open(ctx context.Context, n network.Network) (m *member, err error) {
-	m = s.newMember(n)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, m.Close())
+func (s *Suite) open(ctx context.Context, n network.Network) (*member, error) {
+	return s.openLab(ctx, n, func(m *member) error {
+		for _, d := range m.devices.all() {
+			if err := d.takeFrames(ctx); err != nil {
+				return err
+			}
 		}
-	}()
-	if err := m.OpenLab(ctx, testbed.Options{Nodes: 2, IPv6: s.IPv6, MTU: s.MTU, Outside: true}); err != nil {
-		return m, err
-	}
-	m.findDevices()
-	for _, d := range m.devices.all() {
-		if err := d.takeFrames(ctx); err != nil {
-			return m, err
+		if err := m.devices.forwarderPort.completeChecksums(ctx); err != nil {
+			return err
 		}
-	}
-	if err := m.devices.forwarderPort.completeChecksums(ctx); err != nil {
-		return m, err
-	}
-	if err := m.disableRedirects(); err != nil {
-		return m, err
-	}
-	if err := m.bringUp(ctx); err != nil {
-		return m, err
-	}
-	for _, netns := range []testbed.Netns{m.Lab.Client(), m.backend.Netns} {
-		if err := m.Prepare(netns, reserved); err != nil {
-			return m, err
+		if err := m.disableRedirects(); err != nil {
+			return err
 		}
-	}
-	if err := m.arrange(result.OneCore, carryTCP); err != nil {
-		return m, err
-	}
-	if err := m.verifyTCP(ctx); err != nil {
-		return m, err
-	}
-	if err := m.makeGenerator(); err != nil {
-		return m, err
-	}
-	if err := m.verifyUDP(ctx); err != nil {
-		return m, err
-	}
-	m.Servers[result.CrossNode] = workload.NewServers(m.backend.On(m.cores.measured), workload.Target{Address: m.backendAddress(), Ports: tcpPorts()})
-	return m, nil
+		if err := m.bringUp(ctx); err != nil {
+			return err
+		}
+		for _, netns := range []testbed.Netns{m.Lab.Client(), m.backend.Netns} {
+			if err := m.Prepare(netns, reserved); err != nil {
+				return err
+			}
+		}
+		if err := m.arrange(result.OneCore, carryTCP); err != nil {
+			return err
+		}
+		if err := m.verifyTCP(ctx); err != nil {
+			return err
+		}
+		if err := m.makeGenerator(); err != nil {
+			return err
+		}
+		if err := m.verifyUDP(ctx); err != nil {
+			return err
+		}
+		servers := workload.NewServers(m.backend.On(m.cores.measured), workload.Target{Address: m.backendAddress(), Ports: tcpPorts()})
+		m.OnClose(servers.Close)
+		m.Servers[result.CrossNode] = servers
+		return nil
+	})
 }
 
 func (m *member) findDevices() {
@@ -122,12 +124,13 @@ func (m *member) bringUp(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := m.Network.Up(ctx, m.Lab); err != nil {
-		return fmt.Errorf("bring up %s: %w", m.Name(), err)
-	}
-	if m.backend, err = m.AddPod(ctx, 1, "backend"); err != nil {
+	if err := m.Up(ctx); err != nil {
 		return err
 	}
+	if m.backend, err = m.AddPod(ctx, 1, policies.Pod{Namespace: policies.Default, Name: "backend"}); err != nil {
+		return err
+	}
+	m.Server[result.CrossNode] = m.backend
 	if !isProxy {
 		return m.routeThrough()
 	}
@@ -199,18 +202,4 @@ func (m *member) cpuTime() (sum time.Duration) {
 		sum += d.cpuTime()
 	}
 	return sum
-}
-
-// Cgroups are those in which everything of the lab runs.
-func (m *member) Cgroups() []string {
-	return append(m.Testbed.Cgroups(), m.Lab.Client().Cgroup)
-}
-
-// Close takes down everything of the member, whatever its state.
-func (m *member) Close() error {
-	err := m.closeSinks()
-	if m.generator != nil {
-		err = errors.Join(err, m.generator.Close())
-	}
-	return errors.Join(err, m.Testbed.Close())
 }

@@ -79,7 +79,7 @@ func testPlainForwarding(t *testing.T, ipv6 bool) {
 	used := m.cpuTime()
 	for _, cell := range p.Cells {
 		f := cell.Workload.(figure)
-		if f.packets {
+		if f.packets() {
 			continue
 		}
 		s := m.Sample(t.Context(), round.Cell{Workload: f, Path: cell.Path, Placement: cell.Placement, Procs: 1}, 100*time.Millisecond)

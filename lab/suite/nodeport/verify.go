@@ -2,15 +2,13 @@ package nodeport
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/packetgen"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/testbed"
@@ -23,16 +21,11 @@ const patience = 30 * time.Second
 // verifyTCP proves that a client outside gets a reply through a NodePort, with whole packets in both directions.
 func (m *member) verifyTCP(ctx context.Context) error {
 	const port = firstTCP
-	listener, err := echo(ctx, m.backend.Netns, netip.AddrPortFrom(m.backendAddress(), port))
-	if err != nil {
-		return fmt.Errorf("verify %s: %w", m.Name(), err)
-	}
-	defer listener.Close()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	target := m.target(port, port)
 	for {
-		err := exchange(ctx, m.Lab.Client(), target)
+		_, err := network.Exchange(ctx, m.Lab.Client(), target, m.backend.Netns, netip.AddrPortFrom(m.backendAddress(), port))
 		if err == nil {
 			return nil
 		}
@@ -40,59 +33,6 @@ func (m *member) verifyTCP(ctx context.Context) error {
 			return fmt.Errorf("verify %s: from outside to %s: %w", m.Name(), target, err)
 		}
 	}
-}
-
-// echo answers everything with itself until the listener is closed.
-func echo(ctx context.Context, netns testbed.Netns, at netip.AddrPort) (listener net.Listener, err error) {
-	err = netns.Do(func() (err error) {
-		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				_ = conn.SetDeadline(time.Now().Add(patience))
-				_, _ = io.Copy(conn, conn)
-			}()
-		}
-	}()
-	return listener, nil
-}
-
-// exchange sends more than fits into buffers and packets of any size, and wants all of it back.
-func exchange(ctx context.Context, from testbed.Netns, to netip.AddrPort) error {
-	const bytes = 256 << 10
-	var conn net.Conn
-	err := from.Do(func() (err error) {
-		conn, err = (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", to.String())
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
-	sent := make(chan error, 1)
-	go func() {
-		_, err := conn.Write(make([]byte, bytes))
-		sent <- errors.Join(err, conn.(*net.TCPConn).CloseWrite())
-	}()
-	n, err := io.Copy(io.Discard, conn)
-	if err := errors.Join(err, <-sent); err != nil {
-		return err
-	}
-	if n != bytes {
-		return fmt.Errorf("%d of %d bytes came back", n, bytes)
-	}
-	return nil
 }
 
 // verifyUDP proves that frames of every flow come into the pod, and that none is counted that was not sent.

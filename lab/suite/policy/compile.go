@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/beeline-cni/beeline/lab/apiserver"
 	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
@@ -23,15 +25,11 @@ const serverNode = 1
 // it has no smaller step.
 func (m *member) compiledHere(ctx context.Context, compiles int, c *result.PolicyCompile) error {
 	c.Source = "iptables-restore with the rules of all pods of the node, without making these; it takes one changed rule as all of them"
-	many, err := policies.Fill(policies.Many, policies.Many)
-	if err != nil {
-		return err
-	}
-	if err := m.objects.Put(many...); err != nil {
+	if err := m.API.Put(policies.Fill()...); err != nil {
 		return err
 	}
 	for range compiles {
-		took, err := m.enforcer.Enforce(ctx, m.Lab, m.objects)
+		took, err := m.enforcer.Enforce(ctx, m.Lab, m.API)
 		if err != nil {
 			return fmt.Errorf("enforce: %w", err)
 		}
@@ -61,20 +59,20 @@ func (m *member) compiledByAgent(ctx context.Context, compiles int, c *result.Po
 	if err != nil {
 		return err
 	}
-	node, many := m.Lab.Node(serverNode), m.enforcer.Present().Others()
+	node, many := m.Lab.Node(serverNode), m.present.Others()
 	for range compiles {
 		from, err := m.logSize()
 		if err != nil {
 			return err
 		}
-		if err := m.remove(ctx, many...); err != nil {
+		if err := m.Delete(ctx, many...); err != nil {
 			return err
 		}
 		if _, err := m.untilWritten(ctx, from, there.Policies-len(many)); err != nil {
-			return errors.Join(err, m.put(ctx, many...)) // the next measurement is among them
+			return errors.Join(err, m.Put(ctx, many...)) // the next measurement is among them
 		}
-		if err := agents.Restart(ctx, m.Lab, node, func() error { return m.put(ctx, many...) }); err != nil {
-			return errors.Join(err, m.put(ctx, many...))
+		if err := agents.Restart(ctx, m.Lab, node, func() error { return m.Put(ctx, many...) }); err != nil {
+			return errors.Join(err, m.Put(ctx, many...))
 		}
 		writes, err := m.untilWritten(ctx, 0, there.Policies)
 		if err != nil {
@@ -99,7 +97,7 @@ func (m *member) compiledByAgent(ctx context.Context, compiles int, c *result.Po
 // amongMany returns an error unless many policies are active: in the tables of the server's node, or among the objects
 // of a network without tables. The result says that changes are timed among so many.
 func (m *member) amongMany(ctx context.Context) error {
-	there := len(m.objects.Policies())
+	there := len(apiserver.Objects[*networkingv1.NetworkPolicy](m.API))
 	if m.enforcer.Watches() {
 		t, err := m.tablesOf(ctx, serverNode)
 		if err != nil {
@@ -160,7 +158,7 @@ func (m *member) writes(from int) ([]policyWrite, error) {
 }
 
 // writtenMessage is what an agent logs when it has written policies into tables.
-const writtenMessage = "NetworkPolicies written"
+const writtenMessage = ` msg="NetworkPolicies written" `
 
 // policyWrite is one time that an agent wrote policies into its tables: how many policies there were, how many entries
 // changed, and how long compiling and writing took.
@@ -172,26 +170,23 @@ type policyWrite struct {
 // writesIn reads an agent's log.
 func writesIn(log string) (list []policyWrite, err error) {
 	for line := range strings.Lines(log) {
-		if !strings.Contains(line, writtenMessage) || !strings.HasSuffix(line, "\n") {
+		_, attributes, found := strings.Cut(line, writtenMessage)
+		if !found || !strings.HasSuffix(line, "\n") {
 			continue // the rest of a line that is being written comes later
 		}
 		var w policyWrite
-		var errs [4]error
-		w.policies, errs[0] = strconv.Atoi(attribute(line, "policies"))
-		w.changed, errs[1] = strconv.Atoi(attribute(line, "changed"))
-		w.compile, errs[2] = time.ParseDuration(attribute(line, "compile"))
-		w.apply, errs[3] = time.ParseDuration(attribute(line, "apply"))
-		if err := errors.Join(errs[:]...); err != nil {
+		var compile, apply string
+		_, err := fmt.Sscanf(attributes, "policies=%d changed=%d compile=%s apply=%s", &w.policies, &w.changed, &compile, &apply)
+		if err == nil {
+			w.compile, err = time.ParseDuration(compile)
+		}
+		if err == nil {
+			w.apply, err = time.ParseDuration(apply)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("read log of agent: %q: %w", line, err)
 		}
 		list = append(list, w)
 	}
 	return list, nil
-}
-
-// attribute is the value of a key in a line of slog's text format, one without blanks.
-func attribute(line, key string) string {
-	_, rest, _ := strings.Cut(line, " "+key+"=")
-	value, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
-	return value
 }

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
 	"github.com/beeline-cni/beeline/lab/suite"
-	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // changePause is from one change to the next: an agent has long applied the one before.
@@ -38,7 +36,7 @@ func (s *Suite) changes(ctx context.Context, b *round.Bench) error {
 	if s.Changes == 0 {
 		return nil
 	}
-	for _, m := range s.members {
+	for _, m := range s.Members {
 		if m.enforcer == nil || !timesChanges(m.enforcer) {
 			continue
 		}
@@ -76,7 +74,6 @@ func (s *Suite) changesOf(ctx context.Context, b *round.Bench, m *member, compil
 		return err
 	}
 	c, err := newChanges(ctx, m)
-	defer func() { err = errors.Join(err, c.close()) }()
 	if err != nil {
 		return err
 	}
@@ -103,11 +100,10 @@ func (s *Suite) changesOf(ctx context.Context, b *round.Bench, m *member, compil
 // changes are those of one network: a client whose label lets it connect to one pod, and another pod that no policy
 // selects until one is added.
 type changes struct {
-	member        *member
+	*member
 	watcher       policies.Pod
 	watched, bare netip.AddrPort
 	client        *convergence.Client
-	closers       []func() error
 }
 
 var (
@@ -116,76 +112,57 @@ var (
 	bareLabels    = map[string]string{"watched": "later"}
 )
 
-// newChanges adds the pods. The caller closes the result also after an error.
-func newChanges(ctx context.Context, m *member) (*changes, error) {
-	c := &changes{member: m}
-	watcher, err := m.addPod(ctx, 0, policies.Pod{Namespace: policies.Default, Name: "watcher", Labels: watcherLabels})
+// newChanges adds the pods.
+func newChanges(ctx context.Context, m *member) (c *changes, err error) {
+	c = &changes{member: m, watcher: policies.Pod{Namespace: policies.Default, Name: "watcher", Labels: watcherLabels}}
+	watcher, err := m.AddPod(ctx, 0, c.watcher)
 	if err != nil {
-		return c, err
+		return nil, err
 	}
-	c.watcher = m.known["watcher"]
-	for name, labels := range map[string]map[string]string{"watched": watchedLabels, "bare": bareLabels} {
-		pod, err := m.addPod(ctx, 1, policies.Pod{Namespace: policies.Default, Name: name, Labels: labels})
-		if err != nil {
-			return c, err
-		}
-		at := netip.AddrPortFrom(pod.Addresses[0], suite.EchoPort)
-		listener, err := convergence.Listen(ctx, pod.Netns, at, 0)
-		if err != nil {
-			return c, err
-		}
-		c.closers = append(c.closers, listener.Close)
-		if name == "bare" {
-			c.bare = at
-		} else {
-			c.watched = at
-		}
+	c.watcher.Node, c.watcher.Addresses = watcher.Node, watcher.Addresses
+	if c.watched, err = c.backend(ctx, "watched", watchedLabels); err != nil {
+		return nil, err
+	}
+	if c.bare, err = c.backend(ctx, "bare", bareLabels); err != nil {
+		return nil, err
 	}
 	allow := policies.Policy(policies.Default, "watched", watchedLabels, policies.Ingress(policies.TCPPorts(suite.EchoPort), policies.Pods(watcherLabels, nil)), nil)
-	if err := m.put(ctx, allow); err != nil {
-		return c, err
+	if err := m.Put(ctx, allow); err != nil {
+		return nil, err
 	}
-	if c.client, err = convergence.Start(watcher.Netns); err != nil {
-		return c, err
+	if c.client, err = m.Connect(watcher); err != nil {
+		return nil, err
 	}
-	c.closers = append(c.closers, c.client.Close)
 	for _, to := range []netip.AddrPort{c.watched, c.bare} {
 		if _, err := c.client.Reach(ctx, to, convergence.AnyBackend, convergence.ChangeLimit); err != nil {
-			return c, fmt.Errorf("reach %s before any change: %w", to, err)
+			return nil, fmt.Errorf("reach %s before any change: %w", to, err)
 		}
 	}
 	return c, nil
 }
 
-func (c *changes) close() error {
-	var errs []error
-	for _, closer := range c.closers {
-		errs = append(errs, closer())
+// backend adds a pod that answers.
+func (c *changes) backend(ctx context.Context, name string, labels map[string]string) (at netip.AddrPort, err error) {
+	pod, err := c.AddPod(ctx, 1, policies.Pod{Namespace: policies.Default, Name: name, Labels: labels})
+	if err != nil {
+		return at, err
 	}
-	return errors.Join(errs...)
+	return c.Listen(ctx, pod, suite.EchoPort, 0)
 }
 
 // time makes changes of two kinds that undo each other, in turn.
 func (c *changes) time(ctx context.Context, kinds [2]result.PolicyChange, most int, within time.Duration) []result.PolicyConvergence {
-	var list []result.PolicyConvergence
-	for _, what := range kinds {
-		list = append(list, result.PolicyConvergence{
-			Network: c.member.Name(), Change: what, Policies: policies.Many, Pods: policies.Many, Milliseconds: []float64{},
-		})
+	change := func(i int) func() (time.Duration, error) {
+		return func() (time.Duration, error) { return c.one(ctx, kinds[i]) }
 	}
-	for began := time.Now(); len(list[1].Milliseconds) < most && time.Since(began) < within; {
-		for i, what := range kinds {
-			took, err := c.one(ctx, what)
-			if err != nil {
-				list[i].Error = err.Error()
-				return list
-			}
-			list[i].Milliseconds = append(list[i].Milliseconds, float64(took)/float64(time.Millisecond))
-			if err := wait.For(ctx, changePause); err != nil {
-				list[i].Error = err.Error()
-				return list
-			}
+	times, errs := convergence.Repeat(ctx, most, within, changePause, change(0), change(1))
+	var list []result.PolicyConvergence
+	for i, what := range kinds {
+		r := result.PolicyConvergence{Network: c.Name(), Change: what, Policies: policies.Many, Pods: policies.Many, Milliseconds: times[i]}
+		if errs[i] != nil {
+			r.Error = errs[i].Error()
 		}
+		list = append(list, r)
 	}
 	return list
 }
@@ -197,7 +174,7 @@ func (c *changes) one(ctx context.Context, what result.PolicyChange) (time.Durat
 	without.Labels = map[string]string{"watcher": "no"}
 	to, want := c.watched, convergence.AnyBackend
 	change := func(objects ...runtime.Object) func() error {
-		return func() error { return c.member.put(ctx, objects...) }
+		return func() error { return c.Put(ctx, objects...) }
 	}
 	var happen func() error
 	switch what {
@@ -208,7 +185,7 @@ func (c *changes) one(ctx context.Context, what result.PolicyChange) (time.Durat
 	case result.PolicyAdded:
 		happen, want, to = change(deny), convergence.NoBackend, c.bare
 	case result.PolicyRemoved:
-		happen, to = func() error { return c.member.remove(ctx, deny) }, c.bare
+		happen, to = func() error { return c.Delete(ctx, deny) }, c.bare
 	}
 	took, err := convergence.Time(ctx, c.client, to, want, happen)
 	// A connection that began before the change may be the first without an answer.

@@ -11,10 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/connectivity"
-	"github.com/beeline-cni/beeline/lab/convergence"
-	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/suite"
 	"github.com/beeline-cni/beeline/lab/testbed"
@@ -45,12 +42,11 @@ func (m *member) enforce(ctx context.Context) (err error) {
 		return nil
 	}
 	server := m.Server[result.CrossNode].Addresses[0]
-	objects := append(m.enforcer.Present().Others(), m.enforcer.Present().ForMeasured(allowedPorts(), m.Client.Addresses[0], server)...)
-	if err := m.put(ctx, objects...); err != nil {
+	objects := append(m.present.Others(), m.present.ForMeasured(allowedPorts(), m.Client.Addresses[0], server)...)
+	if err := m.Put(ctx, objects...); err != nil {
 		return fmt.Errorf("put policies of %s: %w", m.Name(), err)
 	}
-	probes, end, err := m.probes(ctx)
-	defer end()
+	probes, err := m.probes(ctx)
 	if err != nil {
 		return err
 	}
@@ -60,7 +56,9 @@ func (m *member) enforce(ctx context.Context) (err error) {
 		case err != nil:
 			return err
 		case wrong == "":
-			m.tables, err = m.readTables(ctx)
+			if m.enforcer.Watches() {
+				m.tables, err = m.tablesOf(ctx, serverNode)
+			}
 			return err
 		case time.Since(begin) > patience:
 			return fmt.Errorf("policies of %s are not active after %v: %s%s", m.Name(), patience, wrong, m.agentsSay(ctx))
@@ -71,31 +69,22 @@ func (m *member) enforce(ctx context.Context) (err error) {
 	}
 }
 
-// probes are the connections to try. Their listeners run until the caller calls end, also after an error.
-func (m *member) probes(ctx context.Context) (all []probe, end func(), err error) {
-	var closers []func() error
-	end = func() {
-		for _, closer := range closers {
-			_ = closer()
-		}
-	}
-	listen := func(pod *testbed.Pod) (at netip.AddrPort) {
-		at = netip.AddrPortFrom(pod.Addresses[0], deniedPort)
-		listener, e := convergence.Listen(ctx, pod.Netns, at, 0)
-		if err = errors.Join(err, e); e == nil {
-			closers = append(closers, listener.Close)
-		}
+// probes are the connections to try.
+func (m *member) probes(ctx context.Context) (all []probe, err error) {
+	listen := func(pod *testbed.Pod) netip.AddrPort {
+		at, e := m.Listen(ctx, pod, deniedPort, 0)
+		err = errors.Join(err, e)
 		return at
 	}
 	server := m.Server[result.CrossNode]
 	echo := netip.AddrPortFrom(server.Addresses[0], suite.EchoPort)
 	all = []probe{{"from the client to the server", m.Client.Netns, echo, true}}
-	switch present := m.enforcer.Present(); {
-	case present.Selects():
+	switch {
+	case m.present.Selects():
 		all = append(all,
 			probe{"from the client to another port of the server", m.Client.Netns, listen(server), false},
 			probe{"from the server to another port of the client", server.Netns, listen(m.Client), false})
-	case present.Bystanders():
+	case m.present.Bystanders():
 		near, far := m.bystanders[0], m.bystanders[1]
 		to := listen(far)
 		all = append(all,
@@ -103,7 +92,7 @@ func (m *member) probes(ctx context.Context) (all []probe, end func(), err error
 			probe{"from the client to the far bystander", m.Client.Netns, to, false},
 			probe{"from the near bystander to the server", near.Netns, echo, false})
 	}
-	return all, end, err
+	return all, err
 }
 
 // wrong says what shows that the wanted number of policies is not active; empty if nothing does.
@@ -139,27 +128,19 @@ func (m *member) missing(ctx context.Context, wanted int) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		blocks := m.enforcer.Present().Blocks()
-		if t.Policies != wanted || m.enforcer.Present().External() && t.Prefixes != blocks {
+		blocks := m.present.Blocks()
+		if t.Policies != wanted || m.present.External() && t.Prefixes != blocks {
 			return fmt.Sprintf("%s has %d policies of %d, %d prefixes of %d in its tables", node.Name, t.Policies, wanted, t.Prefixes, blocks), nil
 		}
 	}
 	return "", nil
 }
 
-// readTables returns what the server's node enforces; nil for a network without tables.
-func (m *member) readTables(ctx context.Context) (*result.PolicyTables, error) {
-	if !m.enforcer.Watches() {
-		return nil, nil
-	}
-	return m.tablesOf(ctx, 1)
-}
-
 // tablesOf asks the agent of a node for its tables.
 func (m *member) tablesOf(ctx context.Context, node int) (*result.PolicyTables, error) {
-	status, err := agentapi.NewClient(network.AgentSocket(m.Network, m.Lab.Node(node))).Status(ctx)
+	status, err := m.AgentStatus(ctx, node)
 	if err != nil {
-		return nil, fmt.Errorf("ask agent of %s: %w", m.Lab.Node(node).Name, err)
+		return nil, err
 	}
 	t := &result.PolicyTables{
 		Network: m.Name(), Policies: status.Policy.Policies, LocalPods: status.Endpoints, Selected: status.Policy.Pods, Sets: status.Policy.Sets,
@@ -181,10 +162,10 @@ func (m *member) agentsSay(ctx context.Context) string {
 		return ""
 	}
 	var all strings.Builder
-	for _, node := range m.Lab.Nodes() {
-		status, err := agentapi.NewClient(network.AgentSocket(m.Network, node)).Status(ctx)
+	for i, node := range m.Lab.Nodes() {
+		status, err := m.AgentStatus(ctx, i)
 		if err != nil {
-			fmt.Fprintf(&all, "; %s: %v", node.Name, err)
+			fmt.Fprintf(&all, "; %v", err)
 			continue
 		}
 		fmt.Fprintf(&all, "; %s: %+v, problems %q", node.Name, status.Policy, status.Problems)

@@ -19,23 +19,20 @@ import (
 
 // Suite is a run of the suite.
 type Suite struct {
-	suite.Base
+	suite.Base[*member]
 	// Changes of each kind are made for each network that has them timed, as many as begin within ChangesFor.
 	Changes    int
 	ChangesFor time.Duration
 	// Compiles is how often all policies are compiled from nothing, where that is timed.
 	Compiles int
-
-	members []*member
 }
 
 // Workloads are those of the suite.
 var Workloads = []string{"tcp_stream_128k", "tcp_rr", "tcp_crr"}
 
 const (
-	// QuickLimit is what a quick run may take in all; reserve is kept of it for what takes longer than planned.
+	// QuickLimit is what a quick run may take in all.
 	QuickLimit = 11 * time.Minute
-	reserve    = 15 * time.Second
 	// A run has more rounds than those of other suites: the differences are about a hundredth.
 	quickRounds, fullRounds = 15, 30
 )
@@ -49,7 +46,7 @@ func New(o round.Options) (*Suite, error) {
 		rounds = fullRounds
 	}
 	var err error
-	if s.Base, err = suite.NewBase(o, network.WithPolicies()); err != nil {
+	if s.Base, err = suite.NewBase[*member](o, network.WithPolicies()); err != nil {
 		return nil, err
 	}
 	if o.Rounds == 0 {
@@ -68,10 +65,8 @@ func New(o round.Options) (*Suite, error) {
 	for _, w := range workloads {
 		s.Cells = append(s.Cells, round.Cell{Workload: w, Path: result.CrossNode, Placement: placement, Procs: 1})
 	}
-	if s.Mode == "quick" {
-		// A round begins only where it and what comes after it fit.
-		s.Until = QuickLimit - reserve - s.Round(s.Subjects(), s.Length) - s.Supported(s.afterRounds)
-	}
+	s.Open, s.BringUp, s.Beside = s.open, bringUp, s.beside
+	s.EndWithin(QuickLimit)
 	return s, nil
 }
 
@@ -92,11 +87,6 @@ const (
 	compileTime      = 3 * time.Second
 )
 
-// Estimate is about how long the run takes if no round is discarded.
-func (s *Suite) Estimate() time.Duration {
-	return s.Schedule.Estimate(s.Subjects()) + s.Supported(bringUp) + s.Supported(s.afterRounds)
-}
-
 // bringUp is how long one network takes to come up.
 func bringUp(n network.Network) time.Duration {
 	if enforcer, ok := n.(network.PolicyEnforcer); ok && enforcer.Watches() && enforcer.Present() == policies.AmongMany {
@@ -105,18 +95,16 @@ func bringUp(n network.Network) time.Duration {
 	return bringUpTime
 }
 
-// afterRounds is what one network takes after the rounds.
-func (s *Suite) afterRounds(n network.Network) time.Duration {
-	total := suite.TakeDownTime
+// beside is what one network takes after the rounds.
+func (s *Suite) beside(n network.Network) time.Duration {
 	enforcer, ok := n.(network.PolicyEnforcer)
-	if !ok {
-		return total
+	switch {
+	case !ok:
+		return 0
+	case timesChanges(enforcer):
+		return connectivityTime + s.changesTake(enforcer) + time.Duration(s.Compiles)*compileTime
 	}
-	total += connectivityTime
-	if timesChanges(enforcer) {
-		total += s.changesTake(enforcer) + time.Duration(s.Compiles)*compileTime
-	}
-	return total
+	return connectivityTime
 }
 
 // changesFor is how long changes of a pair of kinds may begin: half as long for a network that applies all policies
@@ -136,21 +124,15 @@ func (s *Suite) changesTake(n network.PolicyEnforcer) time.Duration {
 
 // Up brings up every network, and records the policy tables of those that have them.
 func (s *Suite) Up(ctx context.Context, b *round.Bench) (round.Field, error) {
-	b.Result.Settings.Suite, b.Result.Settings.MTU = "policy", s.MTU
+	b.Result.Settings.Suite = "policy"
 	b.Result.Policy = &result.Policy{Policies: policies.Many, Pods: policies.Many, IPBlocks: policies.MostBlocks}
-	var err error
-	s.members, err = suite.BringUp(ctx, b, s.Networks, bringUp, func(n network.Network) (*member, error) {
-		m, err := s.open(ctx, n)
-		if err == nil && m.tables != nil {
+	field, err := s.Base.Up(ctx, b)
+	for _, m := range s.Members {
+		if m.tables != nil {
 			b.Result.Policy.Tables = append(b.Result.Policy.Tables, *m.tables)
 		}
-		return m, err
-	})
-	if err != nil || len(s.members) == 0 {
-		return round.Field{}, err
 	}
-	b.Result.Environment = suite.Describe(ctx, s.members)
-	return suite.Field(s.members, suite.FirstCPU(), nil), nil
+	return field, err
 }
 
 // After tests which connections every network allows, and times changes.
@@ -161,12 +143,9 @@ func (s *Suite) After(ctx context.Context, b *round.Bench) error {
 	return s.changes(ctx, b)
 }
 
-// Down takes down every network.
-func (s *Suite) Down(_ context.Context, b *round.Bench) error { return suite.TakeDown(b, s.members) }
-
 // connectivity tests every network that enforces policies with the same ones.
 func (s *Suite) connectivity(ctx context.Context, b *round.Bench) error {
-	for _, m := range s.members {
+	for _, m := range s.Members {
 		if m.enforcer == nil {
 			continue
 		}

@@ -2,7 +2,6 @@ package services
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -11,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
-	"github.com/beeline-cni/beeline/lab/services"
+	objects "github.com/beeline-cni/beeline/lab/services"
 	"github.com/beeline-cni/beeline/lab/suite"
 )
 
@@ -22,35 +21,32 @@ const (
 	kubeProxyPause = 1200 * time.Millisecond
 )
 
-// changes times how long traffic takes to follow, network by network, among the largest number of Services.
-func (s *Suite) changes(ctx context.Context, b *round.Bench) error {
-	if s.Changes == 0 {
-		return nil
-	}
-	for _, proxy := range s.proxies() {
-		m := s.members[proxy.Name()][s.Most]
-		if m == nil {
+// After times how long traffic takes to follow, network by network, among the largest number of Services.
+func (s *Suite) After(ctx context.Context, b *round.Bench) error {
+	for _, m := range s.Members {
+		t := m.byServices[s.Most]
+		if t == nil || t.proxy == nil || s.Changes == 0 {
 			continue
 		}
-		c, err := newChanges(ctx, m)
-		if err == nil {
+		if c, err := newChanges(ctx, t); err == nil {
 			for _, kind := range []result.ServiceChange{result.ServiceCreated, result.BackendAdded} {
 				if ctx.Err() != nil {
 					break
 				}
-				b.Progress.Step("timing changes: %s, %s", proxy.Name(), kind)
-				r := result.ServiceConvergence{Network: m.Name(), Change: kind, Services: m.services, Backends: m.backends}
-				r.Milliseconds, err = convergence.Repeat(ctx, s.Changes, s.ChangesFor, c.pause, func() (time.Duration, error) { return c.one(ctx, kind) })
-				if err != nil {
-					r.Error = err.Error()
+				b.Progress.Step("timing changes: %s, %s", m.Name(), kind)
+				r := result.ServiceConvergence{Network: m.Name(), Change: kind, Services: t.count, Backends: t.backends}
+				times, errs := convergence.Repeat(ctx, s.Changes, s.ChangesFor, c.pause, func() (time.Duration, error) { return c.one(ctx, kind) })
+				r.Milliseconds = times[0]
+				if errs[0] != nil {
+					r.Error = errs[0].Error()
 				}
 				b.Result.Services.Convergence = append(b.Result.Services.Convergence, r)
 			}
 		} else {
-			b.Progress.Note("changes of %s: %v", proxy.Name(), err)
+			b.Progress.Note("changes of %s: %v", m.Name(), err)
 		}
-		if err := errors.Join(ctx.Err(), c.close()); err != nil {
-			return err
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 		b.Progress.Advance(s.changesTake())
 	}
@@ -59,57 +55,42 @@ func (s *Suite) changes(ctx context.Context, b *round.Bench) error {
 
 // changes are those of one network.
 type changes struct {
-	member   *member
-	backends []services.Backend
+	*level
+	backends []objects.Backend
 	client   *convergence.Client
 	made     int
 	pause    time.Duration
-	closers  []func() error
 }
 
-// newChanges adds the backends, each of which answers with its number. The caller closes the result also after an
-// error.
-func newChanges(ctx context.Context, m *member) (*changes, error) {
-	c := &changes{member: m, pause: changePause}
-	if _, ok := m.proxy.(network.KubeProxy); ok {
+// newChanges adds the backends, each of which answers with its number.
+func newChanges(ctx context.Context, t *level) (c *changes, err error) {
+	c = &changes{level: t, pause: changePause}
+	if _, ok := t.proxy.(network.KubeProxy); ok {
 		c.pause = kubeProxyPause
 	}
 	for i := range manyBackends {
-		pod, err := m.addPod(ctx, 1, fmt.Sprintf("backend%d", i))
+		pod, err := t.addPod(ctx, 1, fmt.Sprintf("backend%d", i))
 		if err != nil {
-			return c, err
+			return nil, err
 		}
-		listener, err := convergence.Listen(ctx, pod.Netns, netip.AddrPortFrom(pod.Addresses[0], suite.EchoPort), byte(i))
+		at, err := t.Listen(ctx, pod, suite.EchoPort, byte(i))
 		if err != nil {
-			return c, err
+			return nil, err
 		}
-		c.closers = append(c.closers, listener.Close)
-		c.backends = append(c.backends, services.Backend{Address: pod.Addresses[0], Node: pod.Node})
+		c.backends = append(c.backends, objects.Backend{Address: at.Addr(), Node: pod.Node})
 	}
-	var err error
-	if c.client, err = convergence.Start(m.Client.Netns); err != nil {
-		return c, err
-	}
-	c.closers = append(c.closers, c.client.Close)
-	return c, nil
-}
-
-func (c *changes) close() error {
-	var errs []error
-	for _, closer := range c.closers {
-		errs = append(errs, closer())
-	}
-	return errors.Join(errs...)
+	c.client, err = t.Connect(t.Client)
+	return c, err
 }
 
 // one makes one change, with a client that makes connections all the time. It returns the time until one arrived.
 func (c *changes) one(ctx context.Context, kind result.ServiceChange) (time.Duration, error) {
-	s := services.Service{Name: fmt.Sprintf("new-%d", c.made), Address: services.ChangedAddress(c.made), Ports: []int{suite.EchoPort}, Backends: c.backends}
+	s := objects.Service{Name: fmt.Sprintf("new-%d", c.made), Address: objects.ChangedAddress(c.made), Ports: []int{suite.EchoPort}, Backends: c.backends}
 	c.made++
 	to, want := netip.AddrPortFrom(s.Address, suite.EchoPort), convergence.AnyBackend
 	if kind == result.BackendAdded {
 		s.Backends = c.backends[:1]
-		if err := c.member.API.Put(s.Objects()...); err != nil {
+		if err := c.API.Put(s.Objects()...); err != nil {
 			return 0, err
 		}
 		if _, err := c.client.Reach(ctx, to, 0, convergence.ChangeLimit); err != nil {
@@ -120,8 +101,8 @@ func (c *changes) one(ctx context.Context, kind result.ServiceChange) (time.Dura
 	}
 	return convergence.Time(ctx, c.client, to, want, func() error {
 		if kind == result.BackendAdded {
-			return c.member.API.Put(s.Slice())
+			return c.API.Put(s.Slice())
 		}
-		return c.member.API.Put(s.Objects()...)
+		return c.API.Put(s.Objects()...)
 	})
 }

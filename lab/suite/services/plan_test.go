@@ -71,7 +71,7 @@ func TestServicesPresetsReject(t *testing.T) {
 			t.Errorf("%+v gives %v, want %q", c, err, want)
 		}
 	}
-	if err := (&Suite{Base: suite.Base{Schedule: round.Schedule{IPv6: true}}}).Validate(); err == nil || !strings.Contains(err.Error(), "IPv4 only") {
+	if err := (&Suite{Base: suite.Base[*member]{Schedule: round.Schedule{IPv6: true}}}).Validate(); err == nil || !strings.Contains(err.Error(), "IPv4 only") {
 		t.Errorf("IPv6: %v", err)
 	}
 }

@@ -13,14 +13,13 @@ import (
 	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
-	"github.com/beeline-cni/beeline/lab/stats"
 	"github.com/beeline-cni/beeline/lab/suite"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
 // Suite is a run of the suite.
 type Suite struct {
-	suite.Base
+	suite.Base[*member]
 	// Most is with how many Services changes and starts are timed. Backends is how many each of those has that only add
 	// to the number; KubeProxyBackends the same beside traffic and changes of kube-proxy, which would need minutes for
 	// ten thousand times ten.
@@ -33,9 +32,7 @@ type Suite struct {
 	Starts     int
 	StartLimit time.Duration
 
-	members map[string]map[int]*member // by network and number of Services
-	// order is that in which members came up.
-	order []*member
+	progress *round.Progress
 }
 
 // Workloads are run to the pod's address and to the ClusterIP. A quick run has the first quickWorkloads of them.
@@ -58,7 +55,7 @@ const (
 func New(o round.Options) (*Suite, error) {
 	s := &Suite{
 		Changes: 100, ChangesFor: 20 * time.Second, Starts: 1, StartLimit: 90 * time.Second,
-		Backends: manyBackends, KubeProxyBackends: 1, members: map[string]map[int]*member{},
+		Backends: manyBackends, KubeProxyBackends: 1,
 	}
 	among := func(name string) bool { return name == "tcp_crr" }
 	workloads := Workloads[:quickWorkloads]
@@ -68,9 +65,10 @@ func New(o round.Options) (*Suite, error) {
 		workloads = Workloads
 	}
 	var err error
-	if s.Base, err = suite.NewBase(o, network.WithServices()); err != nil {
+	if s.Base, err = suite.NewBase[*member](o, network.WithServices()); err != nil {
 		return nil, err
 	}
+	s.Open, s.BringUp, s.Beside = s.open, s.bringUp, s.beside
 	if !o.Full && o.Rounds == 0 { // it has more cells than other quick runs
 		s.Rounds = 7
 	}
@@ -161,23 +159,20 @@ const (
 	rest        = 3 * time.Second
 )
 
-// Estimate is about how long the run takes if no round is discarded.
-func (s *Suite) Estimate() time.Duration {
-	return s.Schedule.Estimate(s.Subjects()) + s.Supported(s.besideRounds)
+// bringUp is about how long one network takes to come up with every number of Services.
+func (s *Suite) bringUp(n network.Network) time.Duration {
+	if _, ok := n.(network.Proxy); !ok {
+		return suite.BringUpTime
+	}
+	return time.Duration(len(s.levels()))*suite.BringUpTime + bringUpMost
 }
 
-// besideRounds is what one network takes before and after the rounds.
-func (s *Suite) besideRounds(n network.Network) (total time.Duration) {
+// beside is about how long starts and changes of one network take.
+func (s *Suite) beside(n network.Network) time.Duration {
 	if _, ok := n.(network.Proxy); !ok {
 		return 0
 	}
-	for _, level := range s.levels() {
-		total += suite.BringUpTime + suite.TakeDownTime
-		if level == s.Most {
-			total += bringUpMost
-		}
-	}
-	return total + s.changesTake() + time.Duration(s.Starts)*(startTime+rest)
+	return s.changesTake() + time.Duration(s.Starts)*(startTime+rest)
 }
 
 func (s *Suite) changesTake() time.Duration {
@@ -187,76 +182,12 @@ func (s *Suite) changesTake() time.Duration {
 // Up times starts, then brings up the baseline once and every other network once for each number of Services. All stay
 // up for all rounds, so that samples with few and with many Services are seconds apart.
 func (s *Suite) Up(ctx context.Context, b *round.Bench) (round.Field, error) {
-	b.Result.Settings.Suite, b.Result.Settings.MTU = "services", s.MTU
-	b.Result.Services = &result.Services{}
+	s.progress = b.Progress
+	b.Result.Settings.Suite, b.Result.Services = "services", &result.Services{}
 	if err := s.starts(ctx, b); err != nil {
 		return round.Field{}, err
 	}
-	for _, n := range s.Networks {
-		if err := s.bringUp(ctx, b, n); err != nil {
-			return round.Field{}, err
-		}
-	}
-	if len(s.order) == 0 {
-		return round.Field{}, nil
-	}
-	b.Result.Environment = suite.Describe(ctx, s.order)
-	field := suite.Field(s.order, suite.FirstCPU(), nil)
-	field.Subjects = nil
-	for _, name := range s.Names() {
-		if members := s.members[name]; len(members) > 0 {
-			field.Subjects = append(field.Subjects, &subject{name, members})
-		}
-	}
-	return field, nil
-}
-
-// bringUp opens the members of one network, and records it, with the reason where none comes up.
-func (s *Suite) bringUp(ctx context.Context, b *round.Bench, n network.Network) error {
-	if why := n.Unsupported(); why != "" {
-		b.Progress.Note("%s: %s", n.Name(), why)
-		b.Result.Networks = append(b.Result.Networks, suite.Unsupported(n, why))
-		return nil
-	}
-	proxy, ok := n.(network.Proxy)
-	if !ok {
-		if err := s.bringUpOne(ctx, b, n, nil, 1); err != nil {
-			return fmt.Errorf("%s: %w", n.Name(), err)
-		}
-		return nil
-	}
-	for _, count := range s.levels() {
-		err := s.bringUpOne(ctx, b, n, proxy, count)
-		switch {
-		case ctx.Err() != nil:
-			return errors.Join(ctx.Err(), err)
-		case err != nil:
-			b.Progress.Note("%s does not come up with %d Services: %v", n.Name(), count, err)
-			if count == 1 {
-				b.Result.Networks = append(b.Result.Networks, suite.Unsupported(n, "does not come up: "+err.Error()))
-				return nil
-			}
-		}
-	}
-	return nil
-}
-
-// bringUpOne opens one member. The network's first one is described in the result.
-func (s *Suite) bringUpOne(ctx context.Context, b *round.Bench, n network.Network, proxy network.Proxy, count int) error {
-	b.Progress.Step("bringing up %s, number of Services: %d", n.Name(), count)
-	began := time.Now()
-	m, err := s.open(ctx, n, proxy, count)
-	if err != nil {
-		return err
-	}
-	b.Progress.Advance(min(time.Since(began), bringUpMost))
-	if s.members[n.Name()] == nil {
-		s.members[n.Name()] = map[int]*member{}
-		b.Result.Networks = append(b.Result.Networks, m.Record(ctx))
-	}
-	s.members[n.Name()][count] = m
-	s.order = append(s.order, m)
-	return nil
+	return s.Base.Up(ctx, b)
 }
 
 // backendsBeside is how many backends each Service has that only adds to the number.
@@ -268,30 +199,4 @@ func (s *Suite) backendsBeside(proxy network.Proxy) int {
 		return s.KubeProxyBackends
 	}
 	return s.Backends
-}
-
-// After times changes.
-func (s *Suite) After(ctx context.Context, b *round.Bench) error { return s.changes(ctx, b) }
-
-// Down takes down every network.
-func (s *Suite) Down(_ context.Context, b *round.Bench) error { return suite.TakeDown(b, s.order) }
-
-// subject is a network in the rounds: of its members, the one with as many Services as the cell needs.
-type subject struct {
-	name    string
-	members map[int]*member
-}
-
-func (s *subject) Name() string { return s.name }
-
-func (s *subject) Sample(ctx context.Context, cell round.Cell, length time.Duration) result.Sample {
-	count := servicesOf(cell)
-	if s.name == stats.Baseline { // it has no Services: every number of them is the same
-		count = 1
-	}
-	m := s.members[count]
-	if m == nil {
-		return round.Failed(round.NewSample(cell), fmt.Errorf("did not come up with %d Services", count))
-	}
-	return m.Sample(ctx, cell, length)
 }

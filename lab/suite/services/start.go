@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/beeline-cni/beeline/lab/convergence"
 	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/procstat"
 	"github.com/beeline-cni/beeline/lab/result"
@@ -77,28 +76,29 @@ func nodeSockets(proxy network.Proxy) bool {
 	return !ok || c.NodeSockets()
 }
 
-// startOnce starts a network once, on a lab of its own.
-func (s *Suite) startOnce(ctx context.Context, proxy network.Proxy, r *result.Sync) (err error) {
-	t := suite.New(proxy)
-	defer func() { err = errors.Join(err, t.Close()) }()
-	if err := t.OpenLab(ctx, testbed.Options{Nodes: 1, MTU: s.MTU}); err != nil {
+// startOnce starts a network once, on a lab of its own, and adds what that took to the result.
+func (s *Suite) startOnce(ctx context.Context, proxy network.Proxy, r *result.Sync) error {
+	t, err := suite.Open(ctx, proxy, testbed.Options{Nodes: 1, MTU: s.MTU}, func(t *suite.Testbed) error { return s.start(ctx, t, proxy, r) })
+	if err != nil {
 		return err
 	}
+	return t.Close()
+}
+
+func (s *Suite) start(ctx context.Context, t *suite.Testbed, proxy network.Proxy, r *result.Sync) error {
 	node := t.Lab.Node(0)
-	backend := services.Backend{Address: node.Addresses[0].Addr(), Node: node.Name}
+	itself := network.NodeAsPod(node, "node", s.MTU)
+	backend := services.Backend{Address: itself.Addresses[0], Node: node.Name}
 	if err := t.ServeObjects(ctx, fillProbed(r.Services, r.Backends, t.Lab.Nodes(), backend)...); err != nil {
 		return err
 	}
-	listener, err := convergence.Listen(ctx, node.Netns, netip.AddrPortFrom(backend.Address, services.FillerPort), 0)
+	if _, err := t.Listen(ctx, itself, services.FillerPort, 0); err != nil {
+		return err
+	}
+	client, err := t.Connect(itself)
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
-	client, err := convergence.Start(node.Netns)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, client.Close()) }()
 	begin := time.Now()
 	if err := errors.Join(proxy.Up(ctx, t.Lab), proxy.StartProxy(ctx, t.Lab)); err != nil {
 		return err
@@ -115,19 +115,19 @@ func (s *Suite) startOnce(ctx context.Context, proxy network.Proxy, r *result.Sy
 		}
 	}
 	r.Seconds = append(r.Seconds, last.Sub(begin).Seconds())
-	return memory(ctx, proxy, node, r)
+	return memory(ctx, t, proxy, r)
 }
 
 // memory reads what the network holds a while after its start.
-func memory(ctx context.Context, proxy network.Proxy, node *testbed.Node, r *result.Sync) error {
+func memory(ctx context.Context, t *suite.Testbed, proxy network.Proxy, r *result.Sync) error {
 	if err := wait.For(ctx, rest); err != nil {
 		return err
 	}
-	rss, err := procstat.ProcessMemory(proxy.ProxyPID(node))
+	rss, err := procstat.ProcessMemory(proxy.ProxyPID(t.Lab.Node(0)))
 	if err != nil {
 		return err
 	}
 	r.RSSBytes = max(r.RSSBytes, rss) // of several starts, the one that took most
-	r.MapBytes, err = suite.MapBytes(ctx, proxy, node)
+	r.MapBytes, err = t.MapBytes(ctx)
 	return err
 }

@@ -9,15 +9,39 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/rest"
 )
 
-// isNotFound reports whether the object does not exist.
-func isNotFound(err error) bool { return apierrors.IsNotFound(err) }
+// Object is an API object.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
 
 // IsForbidden reports whether the server denied the authenticated user.
 func IsForbidden(err error) bool { return apierrors.IsForbidden(err) }
+
+// endpoint returns the client and the resource of an object or a list, of those that this package knows.
+func (c *Client) endpoint(o runtime.Object) (*rest.RESTClient, string) {
+	switch o.(type) {
+	case *corev1.Node, *corev1.NodeList:
+		return c.core, "nodes"
+	case *corev1.Namespace, *corev1.NamespaceList:
+		return c.core, "namespaces"
+	case *corev1.Pod, *corev1.PodList:
+		return c.core, "pods"
+	case *corev1.Service, *corev1.ServiceList:
+		return c.core, "services"
+	case *corev1.ConfigMap:
+		return c.core, "configmaps"
+	case *appsv1.DaemonSetList:
+		return c.apps, "daemonsets"
+	}
+	panic(fmt.Sprintf("%T is no object of this client", o))
+}
 
 // Version is the API server's version, such as v1.36.3. Every authenticated user may read it.
 func (c *Client) Version(ctx context.Context) (string, error) {
@@ -32,86 +56,45 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	return info.GitVersion, nil
 }
 
-// Nodes lists all nodes.
-func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
-	var list corev1.NodeList
-	err := c.list(ctx, c.core, "nodes", "", "", &list)
-	return list.Items, err
+// Get reads the object of a namespace and a name.
+func (c *Client) Get(ctx context.Context, into runtime.Object, namespace, name string) error {
+	client, resource := c.endpoint(into)
+	if err := client.Get().Namespace(namespace).Resource(resource).Name(name).Timeout(requestTimeout).Do(ctx).Into(into); err != nil {
+		return fmt.Errorf("get %s %s/%s: %w", resource, namespace, name, err)
+	}
+	return nil
 }
 
-// DaemonSets lists those of a namespace; the empty name means all.
-func (c *Client) DaemonSets(ctx context.Context, namespace string) ([]appsv1.DaemonSet, error) {
-	var list appsv1.DaemonSetList
-	err := c.list(ctx, c.apps, "daemonsets", namespace, "", &list)
-	return list.Items, err
-}
-
-// ConfigMap gives its data.
-func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (map[string]string, error) {
-	var object corev1.ConfigMap
-	err := c.core.Get().Namespace(namespace).Resource("configmaps").Name(name).Timeout(requestTimeout).Do(ctx).Into(&object)
+// List lists objects by label; the empty namespace means all, or cluster-scoped objects.
+func (c *Client) List(ctx context.Context, into runtime.Object, namespace, selector string) error {
+	client, resource := c.endpoint(into)
+	err := client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).
+		VersionedParams(&metav1.ListOptions{LabelSelector: selector}, c.params).Timeout(requestTimeout).Do(ctx).Into(into)
 	if err != nil {
-		return nil, fmt.Errorf("get config map %s/%s: %w", namespace, name, err)
+		return fmt.Errorf("list %s: %w", resource, err)
 	}
-	return object.Data, nil
+	return nil
 }
 
-// Namespaces lists those with a label.
-func (c *Client) Namespaces(ctx context.Context, selector string) ([]corev1.Namespace, error) {
-	var list corev1.NamespaceList
-	err := c.list(ctx, c.core, "namespaces", "", selector, &list)
-	return list.Items, err
-}
-
-// HasNamespace reports whether a namespace exists; it may be terminating.
-func (c *Client) HasNamespace(ctx context.Context, name string) (bool, error) {
-	err := c.core.Get().Resource("namespaces").Name(name).Timeout(requestTimeout).Do(ctx).Error()
-	if isNotFound(err) {
-		return false, nil
-	}
+// Create creates an object in the namespace it names, and fills in the fields that the server allocates.
+func (c *Client) Create(ctx context.Context, o Object) error {
+	client, resource := c.endpoint(o)
+	err := client.Post().NamespaceIfScoped(o.GetNamespace(), o.GetNamespace() != "").Resource(resource).
+		VersionedParams(&metav1.CreateOptions{}, c.params).Body(o).Timeout(requestTimeout).Do(ctx).Into(o)
 	if err != nil {
-		return false, fmt.Errorf("get namespace %s: %w", name, err)
+		return fmt.Errorf("create %s: %w", resource, err)
 	}
-	return true, nil
+	return nil
 }
 
-// CreateNamespace creates one.
-func (c *Client) CreateNamespace(ctx context.Context, object *corev1.Namespace) error {
-	return c.create(ctx, "namespaces", "", object)
-}
-
-// DeleteNamespace starts the deletion of a namespace and its content; HasNamespace reports when it is complete.
-func (c *Client) DeleteNamespace(ctx context.Context, name string) error {
-	return c.delete(ctx, "namespaces", "", name)
-}
-
-// Pods lists the pods with a label in a namespace.
-func (c *Client) Pods(ctx context.Context, namespace, selector string) ([]corev1.Pod, error) {
-	var list corev1.PodList
-	err := c.list(ctx, c.core, "pods", namespace, selector, &list)
-	return list.Items, err
-}
-
-// CreatePod creates a pod in the namespace it names.
-func (c *Client) CreatePod(ctx context.Context, pod *corev1.Pod) error {
-	return c.create(ctx, "pods", pod.Namespace, pod)
-}
-
-// DeletePod starts the deletion of a pod.
-func (c *Client) DeletePod(ctx context.Context, namespace, name string) error {
-	return c.delete(ctx, "pods", namespace, name)
-}
-
-// Services lists the Services with a label in a namespace.
-func (c *Client) Services(ctx context.Context, namespace, selector string) ([]corev1.Service, error) {
-	var list corev1.ServiceList
-	err := c.list(ctx, c.core, "services", namespace, selector, &list)
-	return list.Items, err
-}
-
-// CreateService creates a Service in its namespace, and fills in the fields that the server allocates.
-func (c *Client) CreateService(ctx context.Context, service *corev1.Service) error {
-	return c.create(ctx, "services", service.Namespace, service)
+// Delete starts the deletion of an object, and of what a namespace holds. A missing one is no error.
+func (c *Client) Delete(ctx context.Context, o Object) error {
+	client, resource := c.endpoint(o)
+	err := client.Delete().NamespaceIfScoped(o.GetNamespace(), o.GetNamespace() != "").Resource(resource).Name(o.GetName()).Timeout(requestTimeout).Do(ctx).Error()
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s %s: %w", resource, o.GetName(), err)
+	}
+	return nil
 }
 
 // SetServicePorts replaces the ports of a Service.
@@ -126,9 +109,4 @@ func (c *Client) SetServicePorts(ctx context.Context, namespace, name string, po
 		return fmt.Errorf("set ports of service %s: %w", name, err)
 	}
 	return nil
-}
-
-// DeleteService starts the deletion of a Service.
-func (c *Client) DeleteService(ctx context.Context, namespace, name string) error {
-	return c.delete(ctx, "services", namespace, name)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -56,31 +57,27 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 		}
 		status(w, http.StatusForbidden, "Forbidden", "may not")
 	})
-	ctx := t.Context()
+	ctx, there := t.Context(), metav1.ObjectMeta{Namespace: "ns", Name: "there"}
 	for what, err := range map[string]error{
-		"list nodes":       second(c.Nodes(ctx)),
-		"list daemonsets":  second(c.DaemonSets(ctx, "")),
-		"get config map":   second(c.ConfigMap(ctx, "ns", "there")),
-		"list namespaces":  second(c.Namespaces(ctx, "")),
-		"get namespace":    second(c.HasNamespace(ctx, "there")),
-		"create pods":      c.CreatePod(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}),
-		"delete pods":      c.DeletePod(ctx, "ns", "there"),
+		"list nodes":       c.List(ctx, &corev1.NodeList{}, "", ""),
+		"list daemonsets":  c.List(ctx, &appsv1.DaemonSetList{}, "", ""),
+		"get configmaps":   c.Get(ctx, &corev1.ConfigMap{}, "ns", "there"),
+		"list namespaces":  c.List(ctx, &corev1.NamespaceList{}, "", ""),
+		"create pods":      c.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}),
+		"delete pods":      c.Delete(ctx, &corev1.Pod{ObjectMeta: there}),
 		"set ports":        c.SetServicePorts(ctx, "ns", "there", nil),
 		"its version":      second(c.Version(ctx)),
-		"delete services":  c.DeleteService(ctx, "ns", "there"),
-		"create services":  c.CreateService(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}),
-		"create namespace": c.CreateNamespace(ctx, &corev1.Namespace{}),
+		"delete services":  c.Delete(ctx, &corev1.Service{ObjectMeta: there}),
+		"create services":  c.Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}),
+		"create namespace": c.Create(ctx, &corev1.Namespace{}),
 	} {
 		if !IsForbidden(err) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	// A missing object is deleted already.
-	if err := c.DeletePod(ctx, "ns", "gone"); err != nil {
+	if err := c.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gone"}}); err != nil {
 		t.Error(err)
-	}
-	if there, err := c.HasNamespace(ctx, "gone"); there || err != nil {
-		t.Errorf("%v, %v", there, err)
 	}
 }
 
