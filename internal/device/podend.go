@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -164,11 +162,11 @@ func checkSysctls(link netlink.Link, cfg PodConfig) error {
 	for _, setting := range settings {
 		key, want, _ := strings.Cut(setting, "=")
 		key = "net/ipv6/conf/" + name + "/" + key
-		content, err := os.ReadFile(filepath.Join("/proc/sys", key))
+		value, err := sysctl.Get(key)
 		if err != nil {
-			return fmt.Errorf("read sysctl %s: %w", key, err)
+			return err
 		}
-		if value := strings.TrimSpace(string(content)); value != want {
+		if value != want {
 			return fmt.Errorf("sysctl %s is %s, not %s", key, value, want)
 		}
 	}

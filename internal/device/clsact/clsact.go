@@ -46,10 +46,6 @@ func List(ifindex int) ([]Filter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find device %d: %w", ifindex, err)
 	}
-	has, err := hasClsact(link)
-	if err != nil || !has {
-		return nil, err
-	}
 	var filters []Filter
 	for _, ingress := range []bool{true, false} {
 		list, err := rtnl.Dump(func() ([]netlink.Filter, error) { return netlink.FilterList(link, filterParent(ingress)) })
@@ -105,17 +101,4 @@ func Ensure(ifindex int) error {
 		return nil
 	}
 	return fmt.Errorf("add clsact qdisc to device %d: %w", ifindex, err)
-}
-
-func hasClsact(link netlink.Link) (bool, error) {
-	qdiscs, err := rtnl.Dump(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
-	if err != nil {
-		return false, fmt.Errorf("list qdiscs of %s: %w", link.Attrs().Name, err)
-	}
-	for _, qdisc := range qdiscs {
-		if qdisc.Type() == "clsact" {
-			return true, nil
-		}
-	}
-	return false, nil
 }

@@ -1,9 +1,11 @@
 package localport
 
 import (
+	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/device/sysctl"
 )
 
 // ephemeralKey is the range of ephemeral ports, of IPv4 and IPv6.
@@ -11,11 +13,11 @@ const ephemeralKey = "net/ipv4/ip_local_port_range"
 
 // Ephemeral returns the range from which the kernel chooses the ports of sockets that request none.
 func Ephemeral() (r Range, err error) {
-	content, err := os.ReadFile(filepath.Join("/proc/sys", ephemeralKey))
+	text, err := sysctl.Get(ephemeralKey)
 	if err != nil {
-		return r, fmt.Errorf("read sysctl %s: %w", ephemeralKey, err)
+		return r, err
 	}
-	if _, err := fmt.Sscan(string(content), &r.First, &r.Last); err != nil {
+	if _, err := fmt.Sscan(text, &r.First, &r.Last); err != nil {
 		return r, fmt.Errorf("read sysctl %s: %w", ephemeralKey, err)
 	}
 	return r, nil
@@ -23,22 +25,15 @@ func Ephemeral() (r Range, err error) {
 
 // SetEphemeral sets the range of ephemeral ports.
 func SetEphemeral(r Range) error {
-	if err := os.WriteFile(filepath.Join("/proc/sys", ephemeralKey), fmt.Appendf(nil, "%d %d\n", r.First, r.Last), 0); err != nil {
-		return fmt.Errorf("set sysctl %s: %w", ephemeralKey, err)
-	}
-	return nil
+	_, err := sysctl.Set(ephemeralKey, fmt.Sprintf("%d\t%d", r.First, r.Last)) // as the kernel prints it
+	return err
 }
 
 // Outside returns the larger part of r that is not in other; all of r if nothing else is left.
 func (r Range) Outside(other Range) Range {
-	largest := Range{}
-	for i, part := range subtract([]Range{r}, []Range{other}) {
-		if i == 0 || part.Last-part.First > largest.Last-largest.First {
-			largest = part
-		}
-	}
-	if largest == (Range{}) {
+	parts := subtract([]Range{r}, []Range{other})
+	if len(parts) == 0 {
 		return r
 	}
-	return largest
+	return slices.MaxFunc(parts, func(a, b Range) int { return cmp.Compare(a.Last-a.First, b.Last-b.First) })
 }

@@ -1,7 +1,6 @@
 package monitor
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"syscall"
 
@@ -9,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/device/neigh"
-	"github.com/beeline-cni/beeline/internal/device/rtnl"
 )
 
 // neighKey identifies a neighbour on a device.
@@ -34,45 +32,23 @@ type hardwareAddr [6]byte
 // repeats reports whether a message about a neighbour has the same state as the previous one. The kernel probes managed neighbours
 // all the time and notifies for each reply: with some hundred on a link every few milliseconds.
 func (m *monitor) repeats(message syscall.NetlinkMessage) bool {
-	key, state, ok := parseNeigh(message.Data)
-	if !ok {
+	e, ok := neigh.Parse(message.Data)
+	if !ok || len(e.MAC) != 0 && len(e.MAC) != len(hardwareAddr{}) {
 		return false
 	}
+	key := neighKey{e.Device, e.Addr}
 	if message.Header.Type == unix.RTM_DELNEIGH {
 		delete(m.neighbours, key)
 		return false
 	}
+	state := neighState{
+		usable: e.State&neigh.Usable != 0, state: e.State & (netlink.NUD_PERMANENT | netlink.NUD_NOARP), flags: e.Flags,
+		protocol: e.Protocol, extFlags: e.ExtFlags,
+	}
+	if state.usable {
+		copy(state.mac[:], e.MAC)
+	}
 	before, known := m.neighbours[key]
 	m.neighbours[key] = state
 	return known && before == state
-}
-
-// parseNeigh reads a message (struct ndmsg); ok is false unless it is an IP neighbour with an Ethernet address or none.
-func parseNeigh(message []byte) (key neighKey, state neighState, ok bool) {
-	const sizeofNdmsg = 12
-	if len(message) < sizeofNdmsg {
-		return key, state, false
-	}
-	key.device = int(binary.NativeEndian.Uint32(message[4:]))
-	nud := binary.NativeEndian.Uint16(message[8:])
-	state.flags, state.usable, state.state = message[10], nud&neigh.Usable != 0, nud&(netlink.NUD_PERMANENT|netlink.NUD_NOARP)
-	ok = true
-	err := rtnl.EachAttribute(message[sizeofNdmsg:], func(kind uint16, value []byte) error {
-		switch kind {
-		case netlink.NDA_DST:
-			return rtnl.ReadAddress(value, &key.addr)
-		case netlink.NDA_LLADDR:
-			if ok = ok && len(value) == len(state.mac); ok && state.usable {
-				state.mac = hardwareAddr(value)
-			}
-		case netlink.NDA_FLAGS_EXT:
-			return rtnl.ReadNumber(value, &state.extFlags)
-		case netlink.NDA_PROTOCOL:
-			if len(value) == 1 {
-				state.protocol = value[0]
-			}
-		}
-		return nil
-	})
-	return key, state, ok && err == nil && key.addr.IsValid()
 }

@@ -27,11 +27,11 @@ func Manage(uplink int, addrs []netip.Addr) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		wanted := e.device == uplink && missing[e.addr]
+		wanted := e.Device == uplink && missing[e.Addr]
 		switch {
 		case wanted && e.isManaged():
-			delete(missing, e.addr)
-		case !wanted && e.protocol == rtnl.Protocol && e.state&netlink.NUD_PERMANENT == 0:
+			delete(missing, e.Addr)
+		case !wanted && e.Protocol == rtnl.Protocol && e.State&netlink.NUD_PERMANENT == 0:
 			errs = append(errs, e.remove())
 		}
 	}
@@ -42,25 +42,25 @@ func Manage(uplink int, addrs []netip.Addr) error {
 }
 
 // isManaged reports whether the entry needs no change: it is Beeline's and managed or resolved, or it needs no resolution.
-func (e entry) isManaged() bool {
-	if e.state&(netlink.NUD_PERMANENT|netlink.NUD_NOARP) != 0 {
+func (e Entry) isManaged() bool {
+	if e.State&(netlink.NUD_PERMANENT|netlink.NUD_NOARP) != 0 {
 		return true
 	}
-	if e.protocol != rtnl.Protocol {
+	if e.Protocol != rtnl.Protocol {
 		return false
 	}
-	return e.extFlags&netlink.NTF_EXT_MANAGED != 0 || e.state&Usable != 0
+	return e.ExtFlags&netlink.NTF_EXT_MANAGED != 0 || e.State&Usable != 0
 }
 
 // manage creates or takes over one entry. NTF_EXT_LEARNED exempts it from garbage collection and keeps it over a loss of carrier.
 func manage(device int, addr netip.Addr) error {
-	e := entry{
-		device: device, addr: addr, protocol: rtnl.Protocol,
-		flags: netlink.NTF_EXT_LEARNED | netlink.NTF_USE, extFlags: netlink.NTF_EXT_MANAGED,
+	e := Entry{
+		Device: device, Addr: addr, Protocol: rtnl.Protocol,
+		Flags: netlink.NTF_EXT_LEARNED | netlink.NTF_USE, ExtFlags: netlink.NTF_EXT_MANAGED,
 	}
 	err := e.write(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-		e.extFlags = 0
+		e.ExtFlags = 0
 		err = e.write(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 	}
 	if err != nil {
@@ -69,10 +69,10 @@ func manage(device int, addr netip.Addr) error {
 	return nil
 }
 
-func (e entry) remove() error {
-	err := entry{device: e.device, addr: e.addr}.write(unix.RTM_DELNEIGH, 0)
+func (e Entry) remove() error {
+	err := Entry{Device: e.Device, Addr: e.Addr}.write(unix.RTM_DELNEIGH, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
 		return nil
 	}
-	return fmt.Errorf("remove neighbour %s from device %d: %w", e.addr, e.device, err)
+	return fmt.Errorf("remove neighbour %s from device %d: %w", e.Addr, e.Device, err)
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 )
 
-// entry is one neighbour entry. netlink.Neigh lacks NDA_PROTOCOL, which marks Beeline's entries, so this package encodes and decodes
+// Entry is one neighbour entry. netlink.Neigh lacks NDA_PROTOCOL, which marks Beeline's entries, so this package encodes and decodes
 // the messages (linux/neighbour.h) itself.
-type entry struct {
-	device   int
-	addr     netip.Addr
-	mac      net.HardwareAddr
-	state    uint16 // NUD_*
-	flags    uint8  // NTF_*
-	extFlags uint32 // NTF_EXT_*
-	protocol uint8
+type Entry struct {
+	Device   int
+	Addr     netip.Addr
+	MAC      net.HardwareAddr
+	State    uint16 // NUD_*
+	Flags    uint8  // NTF_*
+	ExtFlags uint32 // NTF_EXT_*
+	Protocol uint8
 }
 
 // Usable are the states in which the kernel sends to the link-layer address of an entry.
@@ -47,7 +47,7 @@ func SetRouter(device int, addr netip.Addr, mac net.HardwareAddr) error {
 }
 
 func setPermanent(device int, addr netip.Addr, mac net.HardwareAddr, flags uint8) error {
-	e := entry{device: device, addr: addr.Unmap(), mac: mac, state: netlink.NUD_PERMANENT, flags: flags, protocol: rtnl.Protocol}
+	e := Entry{Device: device, Addr: addr.Unmap(), MAC: mac, State: netlink.NUD_PERMANENT, Flags: flags, Protocol: rtnl.Protocol}
 	if err := e.write(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE); err != nil {
 		return fmt.Errorf("set neighbour %s at %s on device %d: %w", addr, mac, device, err)
 	}
@@ -57,8 +57,8 @@ func setPermanent(device int, addr netip.Addr, mac net.HardwareAddr, flags uint8
 // HasPermanent reports whether a device has a permanent entry for addr with this link-layer address.
 func HasPermanent(device int, addr netip.Addr, mac net.HardwareAddr) (bool, error) {
 	entries, err := dump(rtnl.Family(addr), device)
-	return slices.ContainsFunc(entries, func(e entry) bool {
-		return e.addr == addr && e.state&netlink.NUD_PERMANENT != 0 && bytes.Equal(e.mac, mac)
+	return slices.ContainsFunc(entries, func(e Entry) bool {
+		return e.Addr == addr && e.State&netlink.NUD_PERMANENT != 0 && bytes.Equal(e.MAC, mac)
 	}), err
 }
 
@@ -71,36 +71,36 @@ func List(device int) (map[netip.Addr]net.HardwareAddr, error) {
 	}
 	macs := make(map[netip.Addr]net.HardwareAddr, len(entries))
 	for _, e := range entries {
-		if e.state&Usable != 0 && len(e.mac) == 6 && !e.addr.IsMulticast() {
-			macs[e.addr] = e.mac
+		if e.State&Usable != 0 && len(e.MAC) == 6 && !e.Addr.IsMulticast() {
+			macs[e.Addr] = e.MAC
 		}
 	}
 	return macs, nil
 }
 
 // write sends one entry as the given message type.
-func (e entry) write(message, flags int) error {
+func (e Entry) write(message, flags int) error {
 	request := nl.NewNetlinkRequest(message, flags|unix.NLM_F_ACK)
 	request.AddData(&netlink.Ndmsg{
-		Family: uint8(rtnl.Family(e.addr)), Index: uint32(e.device), State: e.state, Flags: e.flags, Type: unix.RTN_UNICAST,
+		Family: uint8(rtnl.Family(e.Addr)), Index: uint32(e.Device), State: e.State, Flags: e.Flags, Type: unix.RTN_UNICAST,
 	})
-	request.AddData(nl.NewRtAttr(netlink.NDA_DST, e.addr.AsSlice()))
-	if len(e.mac) > 0 {
-		request.AddData(nl.NewRtAttr(netlink.NDA_LLADDR, e.mac))
+	request.AddData(nl.NewRtAttr(netlink.NDA_DST, e.Addr.AsSlice()))
+	if len(e.MAC) > 0 {
+		request.AddData(nl.NewRtAttr(netlink.NDA_LLADDR, e.MAC))
 	}
-	if e.extFlags != 0 {
-		request.AddData(nl.NewRtAttr(netlink.NDA_FLAGS_EXT, nl.Uint32Attr(e.extFlags)))
+	if e.ExtFlags != 0 {
+		request.AddData(nl.NewRtAttr(netlink.NDA_FLAGS_EXT, nl.Uint32Attr(e.ExtFlags)))
 	}
-	if e.protocol != 0 {
-		request.AddData(nl.NewRtAttr(netlink.NDA_PROTOCOL, []byte{e.protocol}))
+	if e.Protocol != 0 {
+		request.AddData(nl.NewRtAttr(netlink.NDA_PROTOCOL, []byte{e.Protocol}))
 	}
 	_, err := request.Execute(unix.NETLINK_ROUTE, 0)
 	return err
 }
 
 // dump reads the ARP and ND tables; device 0 means all devices.
-func dump(family, device int) ([]entry, error) {
-	entries, err := rtnl.Dump(func() ([]entry, error) {
+func dump(family, device int) ([]Entry, error) {
+	entries, err := rtnl.Dump(func() ([]Entry, error) {
 		request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
 		request.AddData(&netlink.Ndmsg{Family: uint8(family)})
 		if device != 0 {
@@ -110,10 +110,10 @@ func dump(family, device int) ([]entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		var entries []entry
+		var entries []Entry
 		for _, message := range messages {
-			e, ok := parse(message)
-			if ok && (device == 0 || e.device == device) {
+			e, ok := Parse(message)
+			if ok && (device == 0 || e.Device == device) {
 				entries = append(entries, e)
 			}
 		}
@@ -125,35 +125,30 @@ func dump(family, device int) ([]entry, error) {
 	return entries, nil
 }
 
-// parse reads the payload of an RTM_NEWNEIGH message: struct ndmsg, then attributes. ok is false unless it is an IPv4 or IPv6
-// neighbour.
-func parse(message []byte) (e entry, ok bool) {
+// Parse reads the payload of an RTM_NEWNEIGH or RTM_DELNEIGH message: struct ndmsg, then attributes. The entry refers to it. ok is
+// false unless it is an IPv4 or IPv6 neighbour.
+func Parse(message []byte) (e Entry, ok bool) {
 	const sizeofNdmsg = 12
 	if len(message) < sizeofNdmsg || message[0] != unix.AF_INET && message[0] != unix.AF_INET6 {
-		return entry{}, false
+		return e, false
 	}
-	attributes, err := nl.ParseRouteAttr(message[sizeofNdmsg:])
-	if err != nil {
-		return entry{}, false
-	}
-	e.device = int(binary.NativeEndian.Uint32(message[4:]))
-	e.state = binary.NativeEndian.Uint16(message[8:])
-	e.flags = message[10]
-	for _, attribute := range attributes {
-		switch value := attribute.Value; attribute.Attr.Type {
+	e.Device = int(binary.NativeEndian.Uint32(message[4:]))
+	e.State = binary.NativeEndian.Uint16(message[8:])
+	e.Flags = message[10]
+	err := rtnl.EachAttribute(message[sizeofNdmsg:], func(kind uint16, value []byte) error {
+		switch kind {
 		case netlink.NDA_DST:
-			e.addr, ok = rtnl.Addr(value)
+			return rtnl.ReadAddress(value, &e.Addr)
 		case netlink.NDA_LLADDR:
-			e.mac = net.HardwareAddr(value)
+			e.MAC = value
 		case netlink.NDA_FLAGS_EXT:
-			if len(value) == 4 {
-				e.extFlags = binary.NativeEndian.Uint32(value)
-			}
+			return rtnl.ReadNumber(value, &e.ExtFlags)
 		case netlink.NDA_PROTOCOL:
 			if len(value) == 1 {
-				e.protocol = value[0]
+				e.Protocol = value[0]
 			}
 		}
-	}
-	return e, ok
+		return nil
+	})
+	return e, err == nil && e.Addr.IsValid()
 }

@@ -133,9 +133,9 @@ func TestManage(t *testing.T) {
 			}
 			managed := 0
 			for _, entry := range entries {
-				if entry.protocol == rtnl.Protocol {
+				if entry.Protocol == rtnl.Protocol {
 					managed++
-					if entry.addr != nodeB6 || entry.extFlags&netlink.NTF_EXT_MANAGED == 0 {
+					if entry.Addr != nodeB6 || entry.ExtFlags&netlink.NTF_EXT_MANAGED == 0 {
 						t.Errorf("a Beeline entry is %+v", entry)
 					}
 				}
@@ -220,7 +220,7 @@ func TestSetPermanent(t *testing.T) {
 func TestParseRejectsGarbage(t *testing.T) {
 	for _, message := range [][]byte{nil, {unix.AF_INET}, make([]byte, 12), append([]byte{unix.AF_INET}, make([]byte, 11)...),
 		append(append([]byte{unix.AF_INET}, make([]byte, 11)...), 8, 0, 1, 0, 10)} {
-		if entry, ok := parse(message); ok {
+		if entry, ok := Parse(message); ok {
 			t.Errorf("%v became %+v", message, entry)
 		}
 	}

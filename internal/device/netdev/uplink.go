@@ -33,31 +33,27 @@ var ErrNoUplink = errors.New("no uplink device")
 // FindUplink finds the uplink by name. With "auto" or "" it is the device, up, that holds one of the node's addresses, else the one of
 // the IPv4 default route, else the one of the IPv6 default route.
 func FindUplink(name string, nodeAddresses []netip.Addr) (Uplink, error) {
-	links, err := rtnl.Dump(netlink.LinkList)
-	if err != nil {
-		return Uplink{}, fmt.Errorf("list devices: %w", err)
-	}
-	addresses, err := addressesByDevice()
+	links, addresses, err := devices()
 	if err != nil {
 		return Uplink{}, err
 	}
-	auto := name == "" || name == "auto"
+	if name != "" && name != "auto" {
+		at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == name })
+		switch {
+		case at < 0:
+			return Uplink{}, fmt.Errorf("%w: no device named %s; devices: %s", ErrNoUplink, name, describe(links))
+		case links[at].Attrs().Flags&net.FlagUp == 0:
+			return Uplink{}, fmt.Errorf("%w: device %s is down", ErrNoUplink, name)
+		}
+		return uplinkOf(links[at], addresses), nil
+	}
 	// The VXLAN device holds the node's addresses too.
-	links = slices.DeleteFunc(links, func(l netlink.Link) bool { return auto && l.Attrs().Name == vxlan.Name })
+	links = slices.DeleteFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == vxlan.Name })
 	for _, link := range links {
 		attrs := link.Attrs()
-		if !auto && attrs.Name == name {
-			if attrs.Flags&net.FlagUp == 0 {
-				return Uplink{}, fmt.Errorf("%w: device %s is down", ErrNoUplink, name)
-			}
+		if attrs.Flags&net.FlagUp != 0 && attrs.Flags&net.FlagLoopback == 0 && holdsOne(addresses[attrs.Index], nodeAddresses) {
 			return uplinkOf(link, addresses), nil
 		}
-		if auto && attrs.Flags&net.FlagUp != 0 && attrs.Flags&net.FlagLoopback == 0 && holdsOne(addresses[attrs.Index], nodeAddresses) {
-			return uplinkOf(link, addresses), nil
-		}
-	}
-	if !auto {
-		return Uplink{}, fmt.Errorf("%w: no device named %s; devices: %s", ErrNoUplink, name, describe(links))
 	}
 	routes, err := route.Read(0)
 	if err != nil {
@@ -76,23 +72,17 @@ func FindUplink(name string, nodeAddresses []netip.Addr) (Uplink, error) {
 // FindMoreUplinks finds the devices besides the main one that lead to external networks: those with the given names or, for no names or
 // "auto", those of default routes. Devices that are absent or down are left out; missing lists the given names among them.
 func FindMoreUplinks(main Uplink, names []string, routes route.Table) (more []Uplink, missing []string, err error) {
-	links, err := rtnl.Dump(netlink.LinkList)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list devices: %w", err)
-	}
-	addresses, err := addressesByDevice()
+	links, addresses, err := devices()
 	if err != nil {
 		return nil, nil, err
 	}
 	auto := len(names) == 0 || slices.Equal(names, []string{"auto"})
-	var wanted func(*netlink.LinkAttrs) bool
-	if auto {
-		devices := routes.DefaultDevices()
-		wanted = func(attrs *netlink.LinkAttrs) bool {
-			return slices.Contains(devices, attrs.Index) && attrs.Name != vxlan.Name && attrs.Flags&net.FlagLoopback == 0
+	defaults := routes.DefaultDevices()
+	wanted := func(attrs *netlink.LinkAttrs) bool {
+		if !auto {
+			return slices.Contains(names, attrs.Name)
 		}
-	} else {
-		wanted = func(attrs *netlink.LinkAttrs) bool { return slices.Contains(names, attrs.Name) }
+		return slices.Contains(defaults, attrs.Index) && attrs.Name != vxlan.Name && attrs.Flags&net.FlagLoopback == 0
 	}
 	present := map[string]bool{main.Name: true}
 	for _, link := range links {
@@ -107,6 +97,15 @@ func FindMoreUplinks(main Uplink, names []string, routes route.Table) (more []Up
 		missing = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return present[name] })
 	}
 	return more, missing, nil
+}
+
+// devices lists the devices, and their addresses by the device's index.
+func devices() (links []netlink.Link, addresses map[int][]netip.Prefix, err error) {
+	if links, err = rtnl.Dump(netlink.LinkList); err != nil {
+		return nil, nil, fmt.Errorf("list devices: %w", err)
+	}
+	addresses, err = addressesByDevice()
+	return links, addresses, err
 }
 
 func uplinkOf(link netlink.Link, addresses map[int][]netip.Prefix) Uplink {

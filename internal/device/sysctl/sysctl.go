@@ -18,6 +18,15 @@ type Change struct {
 // String formats the change for the log.
 func (c Change) String() string { return c.Key + ": " + c.Old + " -> " + c.New }
 
+// Get reads /proc/sys/<key>, without space around it. For a key that this kernel does not have the error is fs.ErrNotExist.
+func Get(key string) (string, error) {
+	content, err := os.ReadFile(filepath.Join("/proc/sys", key))
+	if err != nil {
+		return "", fmt.Errorf("read sysctl %s: %w", key, err)
+	}
+	return strings.TrimSpace(string(content)), nil
+}
+
 // Set writes value to /proc/sys/<key> (with slashes: "net/ipv4/ip_forward") unless it is there already, and returns the change, if
 // any. Keys below net/ belong to the network namespace of the thread that opens the file. For a key that this kernel does not have
 // the error is fs.ErrNotExist.
@@ -25,16 +34,11 @@ func Set(key, value string) ([]Change, error) {
 	if !filepath.IsLocal(key) {
 		return nil, fmt.Errorf("set sysctl %q: the key is not a path below /proc/sys", key)
 	}
-	path := filepath.Join("/proc/sys", key)
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read sysctl %s: %w", key, err)
+	old, err := Get(key)
+	if err != nil || old == value {
+		return nil, err
 	}
-	old := strings.TrimSpace(string(content))
-	if old == value {
-		return nil, nil
-	}
-	if err := os.WriteFile(path, []byte(value), 0); err != nil {
+	if err := os.WriteFile(filepath.Join("/proc/sys", key), []byte(value), 0); err != nil {
 		return nil, fmt.Errorf("set sysctl %s=%s: %w", key, value, err)
 	}
 	return []Change{{Key: key, Old: old, New: value}}, nil
@@ -75,14 +79,12 @@ func EnableForwarding(uplink string, v4, v6 bool) ([]Change, error) {
 	}
 	if DeviceHasIPv6(uplink) {
 		key := "net/ipv6/conf/" + uplink + "/accept_ra"
-		content, err := os.ReadFile(filepath.Join("/proc/sys", key))
-		if err != nil {
-			return changes, fmt.Errorf("read sysctl %s: %w", key, err)
+		old, err := Get(key)
+		if err == nil && old == "1" {
+			err = set(key, "2")
 		}
-		if strings.TrimSpace(string(content)) == "1" {
-			if err := set(key, "2"); err != nil {
-				return changes, err
-			}
+		if err != nil {
+			return changes, err
 		}
 	}
 	return changes, set("net/ipv6/conf/all/forwarding", "1")
