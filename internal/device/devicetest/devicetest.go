@@ -42,6 +42,11 @@ func NewNode(t testing.TB) ns.NetNS {
 	return node
 }
 
+// named is a device that netlink finds by its name.
+func named(name string) netlink.Link {
+	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: name}}
+}
+
 // AddVeth makes a veth pair in the calling thread's namespace, both ends up.
 func AddVeth(name, peer string) error {
 	attrs := netlink.NewLinkAttrs()
@@ -51,30 +56,17 @@ func AddVeth(name, peer string) error {
 	if err := netlink.LinkAdd(veth); err != nil {
 		return err
 	}
-	for _, end := range []string{name, peer} {
-		link, err := netlink.LinkByName(end)
-		if err != nil {
-			return err
-		}
-		if err := netlink.LinkSetUp(link); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(netlink.LinkSetUp(named(name)), netlink.LinkSetUp(named(peer)))
 }
 
 // AddAddress adds an address to a device, without duplicate address detection.
 func AddAddress(name, prefix string) error {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return err
-	}
 	p := netip.MustParsePrefix(prefix)
 	address := &netlink.Addr{IPNet: rtnl.IPNet(p)}
 	if p.Addr().Is6() {
 		address.Flags = unix.IFA_F_NODAD
 	}
-	return netlink.AddrAdd(link, address)
+	return netlink.AddrAdd(named(name), address)
 }
 
 // IndexOf returns the index of a device.
@@ -88,11 +80,7 @@ func IndexOf(name string) (int, error) {
 
 // DeleteLink deletes a device by its index.
 func DeleteLink(index int) error {
-	link, err := netlink.LinkByIndex(index)
-	if err != nil {
-		return err
-	}
-	return netlink.LinkDel(link)
+	return netlink.LinkDel(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}})
 }
 
 // Eventually runs f until it returns nil, and returns its last error after half a minute.

@@ -57,30 +57,6 @@ func Sync(desired []Route) (changed int, err error) {
 // not stop the others. Routes are replaced in place, so a prefix is never without one.
 func (t Table) Sync(desired []Route) (changed int, err error) {
 	var errs []error
-	wanted := make(map[key]int, len(desired))
-	equal, differs := make([]bool, len(desired)), make([]bool, len(desired)) // Beeline's route for this prefix
-	for i, r := range desired {
-		key := r.normal().key()
-		if _, twice := wanted[key]; twice {
-			errs = append(errs, fmt.Errorf("set route %s: the prefix is wanted twice", key.prefix))
-			equal[i] = true // the first one is set
-			continue
-		}
-		wanted[key] = i
-	}
-	var stale []Route
-	for n := range t.all {
-		if !t.all[n].ours() {
-			continue
-		}
-		present := t.all[n].normal()
-		if i, ok := wanted[present.key()]; ok {
-			equal[i] = equal[i] || present == desired[i].normal()
-			differs[i] = true
-		} else {
-			stale = append(stale, present)
-		}
-	}
 	try := func(change func(Route) error, r Route) {
 		if err := change(r); err != nil {
 			errs = append(errs, err)
@@ -88,17 +64,24 @@ func (t Table) Sync(desired []Route) (changed int, err error) {
 		}
 		changed++
 	}
-	for i, r := range desired {
+	present := t.ours()
+	for _, r := range desired {
+		r = r.normal()
+		was, known := present[r.key()]
+		present[r.key()] = nil // done
 		switch {
-		case equal[i]:
-		case differs[i]:
-			try(replace, r)
-		default:
+		case !known:
 			try(Add, r)
+		case was == nil:
+			errs = append(errs, fmt.Errorf("set route %s: the prefix is wanted twice", r.Prefix))
+		case was.normal() != r:
+			try(replace, r)
 		}
 	}
-	for _, r := range stale {
-		try(Delete, r)
+	for _, stale := range present {
+		if stale != nil {
+			try(Delete, stale.Route)
+		}
 	}
 	return changed, errors.Join(errs...)
 }
@@ -130,7 +113,7 @@ func replaceOurs(r Route) error {
 	if err != nil {
 		return err
 	}
-	if _, ours := present.ours()[r.key()]; !ours {
+	if present.ours()[r.key()] == nil {
 		return ErrForeign
 	}
 	return netlink.RouteReplace(r.kernel())

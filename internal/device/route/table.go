@@ -183,11 +183,11 @@ func (t Table) defaults() (all []listed) {
 }
 
 // ours are Beeline's routes.
-func (t Table) ours() map[key]Route {
-	ours := map[key]Route{}
+func (t Table) ours() map[key]*listed {
+	ours := make(map[key]*listed, len(t.all))
 	for i := range t.all {
 		if r := &t.all[i]; r.ours() {
-			ours[r.key()] = r.normal()
+			ours[r.normal().key()] = r
 		}
 	}
 	return ours
