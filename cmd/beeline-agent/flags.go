@@ -30,7 +30,7 @@ func addNetworkFlags(f *pflag.FlagSet, c *agent.Config) {
 	f.StringVar((*string)(&c.Routing), "routing", string(c.Routing), "what forwards packets of pods: ebpf, kernel")
 	f.StringVar((*string)(&c.Tunnel), "tunnel", string(c.Tunnel), "which nodes to reach through VXLAN: none, vxlan (all), auto (nodes of other subnets)")
 	f.IntVar(&c.TunnelPort, "tunnel-port", c.TunnelPort, "UDP port of VXLAN, the same on all nodes")
-	f.IntVar(&c.RoutesMax, "routes-max", c.RoutesMax, "capacity for node prefixes: two per node and IP family; 0: by the number of nodes at the start, at least 32768")
+	f.IntVar(&c.RoutesMax, "routes-max", c.RoutesMax, "capacity for node prefixes: two per node and IP family")
 	f.TextVar(&c.NodeCIDRs, "node-cidrs", c.NodeCIDRs, "comma-separated CIDRs that may hold node addresses; others in a Node's status are rejected; empty: private addresses, and public ones if this node's first address is public")
 	f.BoolVar(&c.Masquerade, "masquerade", c.Masquerade, "masquerade traffic from pods to the external network with a node address")
 	f.TextVar(&c.NonMasquerade, "non-masquerade-cidrs", c.NonMasquerade, "comma-separated CIDRs exempt from masquerading")

@@ -231,11 +231,6 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	if datapathConfig.Sizes.Routes == 0 {
-		if datapathConfig.Sizes.Routes, err = node.RoutesCapacity(config.BPFFS, from, log); err != nil {
-			return nil, err
-		}
-	}
 	dp, err := datapath.Open(datapathConfig, log)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
@@ -156,17 +155,4 @@ func (d *Datapath) Remembered(within []netip.Prefix) ([]netip.Addr, error) {
 		return nil, fmt.Errorf("read entries of pods: %w", err)
 	}
 	return slices.SortedFunc(maps.Keys(found), netip.Addr.Compare), nil
-}
-
-// RoutesSize is the capacity, in prefixes, of the route table that is pinned below root; 0 if none is.
-func RoutesSize(root string) (uint32, error) {
-	m, err := load.LoadCommitted(root, bpf.MapRoutes)
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("open pinned map %s: %w", bpf.MapRoutes, err)
-	}
-	defer m.Close()
-	return m.MaxEntries(), nil
 }

@@ -43,7 +43,7 @@ type Config struct {
 	MTU int
 	// Routing between pods.
 	Routing Routing
-	// RoutesMax is the capacity for prefixes of nodes; 0 follows the number of nodes when the agent starts.
+	// RoutesMax is the capacity for prefixes of nodes.
 	RoutesMax int
 	// Tunnel says which nodes are reached through VXLAN.
 	Tunnel TunnelMode
@@ -61,7 +61,8 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Uplink: "auto", Routing: RoutingEBPF, Tunnel: TunnelAuto, Masquerade: true,
-		TunnelPort: 4789, // IANA's for VXLAN
+		TunnelPort: 4789,  // IANA's for VXLAN
+		RoutesMax:  32768, // enough for more nodes than Kubernetes supports (5,000), of both families
 	}
 }
 
@@ -92,8 +93,8 @@ func (c Config) Validate() error {
 	if c.TunnelPort < 1 || c.TunnelPort > 65535 {
 		errs = append(errs, fmt.Errorf("--tunnel-port: %d is not between 1 and 65535", c.TunnelPort))
 	}
-	if c.RoutesMax < 0 || c.RoutesMax > value.MaxTableSize {
-		errs = append(errs, fmt.Errorf("--routes-max: %d is not 0 (follow the number of nodes) or between 1 and %d", c.RoutesMax, value.MaxTableSize))
+	if c.RoutesMax < 1 || c.RoutesMax > value.MaxTableSize {
+		errs = append(errs, fmt.Errorf("--routes-max: %d is not between 1 and %d", c.RoutesMax, value.MaxTableSize))
 	}
 	return errors.Join(errs...)
 }

@@ -404,21 +404,3 @@ func TestCoalesce(t *testing.T) {
 		}
 	}
 }
-
-// Nodes are counted without their list.
-func TestCountNodes(t *testing.T) {
-	server := newFakeServer(t)
-	source := newSource(server.connection(), "node-0", slog.New(slog.DiscardHandler))
-	for _, want := range []int{0, 1, 7} {
-		for i := range want {
-			server.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}})
-		}
-		if got, err := source.CountNodes(t.Context()); err != nil || got != want {
-			t.Errorf("%d nodes are counted of %d: %v", got, want, err)
-		}
-	}
-	server.setDown(true)
-	if _, err := source.CountNodes(t.Context()); err == nil {
-		t.Error("nodes are counted without a server")
-	}
-}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
@@ -144,9 +143,6 @@ func TestListThatIsOutOfDate(t *testing.T) {
 		markMaps(t, d)
 		mustCommit(d, t)
 		pinBare(t, cfg)
-		if size, err := datapath.RoutesSize(cfg.Root); size != 0 || err != nil {
-			t.Errorf("the route table has a capacity of %d: %v", size, err)
-		}
 		next := tablesOf(t, cfg, nil)
 		wantFresh(t, next, slices.Clone(load.PinnedMaps)...)
 		failToCommit(t, next)
