@@ -163,12 +163,12 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		return fmt.Errorf("follow the kernel's network state: %w", err)
 	}
 	snapshots := source.NewHandover()
-	tasks := []func() error{
-		func() error { return httpserve.Run(ctx, socket, server.Handler(a)) },
-		func() error { return a.serveMetrics(ctx) },
-		func() error { return a.reports.Run(ctx) },
-		func() error { return a.runReporter(ctx) },
-		func() error {
+	tasks := []func(context.Context) error{
+		a.expiry.Run,
+		a.tables.Run,
+		func(ctx context.Context) error { return status.BoundMemory(ctx, config.MemoryLimited) },
+		func(ctx context.Context) error { return httpserve.Run(ctx, socket, server.Handler(a)) },
+		func(ctx context.Context) error {
 			return a.source.Run(ctx, func(s *cluster.Snapshot) {
 				s = a.vetter.Vet(s)
 				if a.services != nil {
@@ -181,18 +181,31 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 				snapshots.Put(s)
 			})
 		},
-		func() error { return a.runServices(ctx) },
-		func() error { return a.runPolicies(ctx) },
-		func() error { return a.flows.Run(ctx) },
-		func() error { return a.serveProxyHealth(ctx) },
-		func() error { return a.expiry.Run(ctx) },
-		func() error { return a.tables.Run(ctx) },
-		func() error { return status.BoundMemory(ctx, config.MemoryLimited) },
-		func() error { return a.run(ctx, snapshots, changes, a.installer.Watch(ctx)) },
+		func(ctx context.Context) error { return a.run(ctx, snapshots, changes, a.installer.Watch(ctx)) },
+	}
+	if a.reporter != nil {
+		tasks = append(tasks, a.reports.Run, a.reporter.Run)
+	}
+	if a.services != nil {
+		tasks = append(tasks, a.services.Run)
+	}
+	if a.services != nil && config.HealthzAddress != "" {
+		tasks = append(tasks, func(ctx context.Context) error {
+			return a.services.ServeProxyHealth(ctx, a.eligible, a.setHealthzProblem)
+		})
+	}
+	if a.policies != nil {
+		tasks = append(tasks, a.policies.Run)
+	}
+	if config.Flows != agentflow.ModeOff {
+		tasks = append(tasks, a.flows.Run)
+	}
+	if config.MetricsAddress != "" {
+		tasks = append(tasks, a.serveMetrics)
 	}
 	ended := make(chan error, len(tasks))
 	for _, task := range tasks {
-		go func() { ended <- task() }()
+		go func() { ended <- task(ctx) }()
 	}
 	for range tasks {
 		err = errors.Join(err, <-ended)
@@ -211,7 +224,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make address pool: %w", err)
 	}
-	from, reporter, err := source.New(source.Config{Manifests: config.Manifests, Kubeconfig: config.Kubeconfig, APIServer: config.APIServer, NodeName: config.NodeName}, version, log)
+	from, reporter, err := config.source(version, log)
 	if err != nil {
 		return nil, err
 	}

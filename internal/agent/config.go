@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,7 +14,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
+	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
 )
 
@@ -61,6 +64,14 @@ type Config struct {
 	MemoryLimited bool
 	// MetricsAddress is where to serve /metrics, /healthz and /readyz; empty means nowhere.
 	MetricsAddress string
+}
+
+// source makes the source of the cluster's state, and for an API server a reporter.
+func (c Config) source(version string, log *slog.Logger) (cluster.Source, status.Reporter, error) {
+	if c.Manifests != "" {
+		return cluster.NewManifests(c.Manifests, log), nil, nil
+	}
+	return apiserver.New(apiserver.Config{Kubeconfig: c.Kubeconfig, Server: c.APIServer, NodeName: c.NodeName, UserAgent: "beeline/" + version}, log)
 }
 
 // Defaults gives the default configuration.

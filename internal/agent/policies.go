@@ -30,15 +30,6 @@ func (a *Agent) newPolicies() (err error) {
 	return err
 }
 
-// runPolicies runs NetworkPolicies until ctx ends.
-func (a *Agent) runPolicies(ctx context.Context) error {
-	if a.policies == nil {
-		<-ctx.Done()
-		return nil
-	}
-	return a.policies.Run(ctx)
-}
-
 // policiesChanged updates what depends on the result of a pass. It does not block.
 func (a *Agent) policiesChanged() {
 	if names := a.policies.Names(); names != nil {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/problem"
@@ -79,13 +78,4 @@ func (p problemSources) ofServices() (objects, pods []cluster.ObjectProblem, loc
 		}
 	}
 	return objects, pods, local
-}
-
-// runReporter sends reports until ctx ends.
-func (a *Agent) runReporter(ctx context.Context) error {
-	if a.reporter == nil {
-		<-ctx.Done()
-		return nil
-	}
-	return a.reporter.Run(ctx)
 }

@@ -13,10 +13,6 @@ import (
 
 // serveMetrics serves scrapers and probes until ctx ends.
 func (a *Agent) serveMetrics(ctx context.Context) error {
-	if a.config.MetricsAddress == "" {
-		<-ctx.Done()
-		return nil
-	}
 	l, err := net.Listen("tcp", a.config.MetricsAddress)
 	if err != nil {
 		return fmt.Errorf("listen for metrics: %w", err)

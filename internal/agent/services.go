@@ -139,21 +139,3 @@ func (a *Agent) setHealthzProblem(err error) {
 
 // eligible reports whether load balancers should send new connections to this node.
 func (a *Agent) eligible() bool { return !a.leaving.Load() }
-
-// runServices runs Services until ctx ends.
-func (a *Agent) runServices(ctx context.Context) error {
-	if a.services == nil {
-		<-ctx.Done()
-		return nil
-	}
-	return a.services.Run(ctx)
-}
-
-// serveProxyHealth serves kube-proxy's health checks until ctx ends.
-func (a *Agent) serveProxyHealth(ctx context.Context) error {
-	if a.services == nil {
-		<-ctx.Done()
-		return nil
-	}
-	return a.services.ServeProxyHealth(ctx, a.eligible, a.setHealthzProblem)
-}

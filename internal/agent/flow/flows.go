@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
@@ -74,20 +75,16 @@ func (f *Flows) record(e flow.Event) flow.Record {
 	return f.names.Record(e)
 }
 
-// Run reads events until ctx ends. A failure ends nothing else.
+// Run reads events until ctx ends. A failure ends nothing else. With ModeOff there are none.
 func (f *Flows) Run(ctx context.Context) error {
 	defer f.buffer.Close() // ends the requests that follow it
-	for f.config.Flows != ModeOff && ctx.Err() == nil {
+	for ctx.Err() == nil {
 		if err := f.read(ctx); err != nil {
 			f.unreadable.Add(1)
 			f.log.Error("read flows", "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(readRetry):
-			}
+			loop.Sleep(ctx, readRetry)
 		}
 	}
-	<-ctx.Done()
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/httpserve"
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/service"
 )
@@ -162,10 +163,6 @@ func proxyHealth(working, eligible func() bool, updated func() time.Time) http.H
 // ServeProxyHealth serves proxyHealth until ctx ends. An address in use, for example while kube-proxy still runs, is
 // reported to problem and retried.
 func (s *Services) ServeProxyHealth(ctx context.Context, eligible func() bool, problem func(error)) error {
-	if s.config.HealthzAddress == "" {
-		<-ctx.Done()
-		return nil
-	}
 	const again = 10 * time.Second
 	for {
 		l, err := net.Listen("tcp", s.config.HealthzAddress)
@@ -173,10 +170,8 @@ func (s *Services) ServeProxyHealth(ctx context.Context, eligible func() bool, p
 		if err == nil {
 			return httpserve.Run(ctx, l, proxyHealth(s.Working, eligible, func() time.Time { return s.Status().Updated }))
 		}
-		select {
-		case <-ctx.Done():
+		if !loop.Sleep(ctx, again) {
 			return nil
-		case <-time.After(again):
 		}
 	}
 }

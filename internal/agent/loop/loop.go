@@ -111,16 +111,15 @@ func (l *Loop) pause(ctx context.Context) bool {
 	if l.Pause == nil {
 		return true
 	}
-	wait := l.Pause()
-	if wait <= 0 {
-		return true
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
+	return Sleep(ctx, l.Pause())
+}
+
+// Sleep waits, and reports whether ctx has not ended meanwhile.
+func Sleep(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(wait):
 		return true
 	}
 }

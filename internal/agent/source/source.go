@@ -2,39 +2,11 @@
 package source
 
 import (
-	"log/slog"
 	"net/netip"
 
-	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
 )
-
-// Config says where the cluster's state is.
-type Config struct {
-	// Manifests is a directory; Kubeconfig and APIServer are for an API server.
-	Manifests, Kubeconfig, APIServer string
-	NodeName                         string
-}
-
-// New makes the configured source of the cluster's state: a directory of manifests if one is given, else an API
-// server, which also gets reports.
-func New(config Config, version string, log *slog.Logger) (cluster.Source, status.Reporter, error) {
-	if config.Manifests != "" {
-		return cluster.NewManifests(config.Manifests, log), nil, nil
-	}
-	source, reporter, err := apiserver.New(apiserver.Config{
-		Kubeconfig: config.Kubeconfig,
-		Server:     config.APIServer,
-		NodeName:   config.NodeName,
-		UserAgent:  "beeline/" + version,
-	}, log)
-	if err != nil {
-		return nil, nil, err
-	}
-	return source, reporter, nil
-}
 
 // APIServer is a source that may be unreachable.
 type APIServer interface {

@@ -5,6 +5,8 @@ import (
 	"runtime/debug"
 	runtimemetrics "runtime/metrics"
 	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 )
 
 // The agent's memory is mostly the cluster's state, which is live. By default Go allows as much garbage on top before
@@ -22,24 +24,16 @@ func limitFor(live uint64) int64 { return int64(max(memoryLimit, live+live*memor
 
 // BoundMemory maintains the limit until ctx ends, unless the environment has set one.
 func BoundMemory(ctx context.Context, limited bool) error {
-	if limited {
-		<-ctx.Done()
-		return nil
-	}
-	live := []runtimemetrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	ticker := time.NewTicker(memoryInterval)
-	defer ticker.Stop()
-	for limit := int64(0); ; {
+	live, limit := []runtimemetrics.Sample{{Name: "/gc/heap/live:bytes"}}, int64(0)
+	for !limited && ctx.Err() == nil {
 		runtimemetrics.Read(live)
 		// Only larger changes: setting the limit stops the program for a moment.
 		if want := limitFor(live[0].Value.Uint64()); want != limit && (want > limit || want < limit-limit/20) {
 			limit = want
 			debug.SetMemoryLimit(limit)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+		loop.Sleep(ctx, memoryInterval)
 	}
+	<-ctx.Done()
+	return nil
 }

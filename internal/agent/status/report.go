@@ -62,7 +62,7 @@ type Reports struct {
 	wake     loop.Signal
 }
 
-// NewReports makes the Reports of an outlook. Without a reporter it does nothing.
+// NewReports makes the Reports of an outlook.
 func NewReports(reporter Reporter, outlook func() Outlook, beat *loop.Beat) *Reports {
 	return &Reports{reporter: reporter, outlook: outlook, beat: beat, wake: loop.NewSignal()}
 }
@@ -72,10 +72,6 @@ func (r *Reports) Update() { r.wake.Set() }
 
 // Run reports until ctx ends.
 func (r *Reports) Run(ctx context.Context) error {
-	if r.reporter == nil {
-		<-ctx.Done()
-		return nil
-	}
 	a, again := announcer{Reporter: r.reporter}, &loop.Tick{}
 	report := func() { again.In(a.Report(r.outlook(), time.Now())) }
 	again.Do = func(time.Time) { report() }
