@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -78,45 +78,8 @@ func result(err error) string {
 // nodeCollector reads status and drop counters at each scrape.
 type nodeCollector struct{ agent *Agent }
 
-var (
-	descInfo             = prometheus.NewDesc("beeline_info", "Always 1; what runs here.", []string{"version", "node", "routing"}, nil)
-	descReady            = prometheus.NewDesc("beeline_ready", "1 when pods can be added.", nil, nil)
-	descProblems         = prometheus.NewDesc("beeline_problems", "Problems that `beeline status` lists.", nil, nil)
-	descEndpoints        = prometheus.NewDesc("beeline_endpoints", "Pod interfaces of this node.", nil, nil)
-	descAddresses        = prometheus.NewDesc("beeline_addresses_used", "Addresses in use in a pod range of this node.", []string{"range"}, nil)
-	descNodes            = prometheus.NewDesc("beeline_nodes", "Other nodes by the path to their pods.", []string{"path"}, nil)
-	descMTU              = prometheus.NewDesc("beeline_mtu_bytes", "MTU that pods get.", nil, nil)
-	descObjects          = prometheus.NewDesc("beeline_cluster_objects", "Objects of the cluster in the agent's snapshot, by kind; missing until a kind is listed.", []string{"kind"}, nil)
-	descReachable        = prometheus.NewDesc("beeline_cluster_source_reachable", "0 while the API server is unreachable.", nil, nil)
-	descOutages          = prometheus.NewDesc("beeline_cluster_source_outages_total", "How often the API server became unreachable.", nil, nil)
-	descDropPackets      = prometheus.NewDesc("beeline_dropped_packets_total", "Packets dropped by the datapath.", []string{"program", "reason"}, nil)
-	descDropBytes        = prometheus.NewDesc("beeline_dropped_bytes_total", "Bytes dropped by the datapath, including link-layer headers.", []string{"program", "reason"}, nil)
-	descBackends         = prometheus.NewDesc("beeline_services_backends", "Backends of Services, once for each set.", nil, nil)
-	descNAT              = prometheus.NewDesc("beeline_nat_entries", "Connections that are translated packet by packet.", []string{"kind", "protocol", "state"}, nil)
-	descConntrack        = prometheus.NewDesc("beeline_conntrack_entries", "Connections of pods that NetworkPolicies select, and connections that flows report.", []string{"protocol", "state"}, nil)
-	descConntrackExpired = prometheus.NewDesc("beeline_conntrack_expired_total", "Expired conntrack entries that were removed.", nil, nil)
-	descNATExpired       = prometheus.NewDesc("beeline_nat_expired_total", "Expired NAT entries that were removed.", nil, nil)
-	descNATExpireErrors  = prometheus.NewDesc("beeline_nat_expiry_errors_total", "Failures to remove expired NAT and conntrack entries, or NAT entries of removed backends.", nil, nil)
-	descDestroyed        = prometheus.NewDesc("beeline_sockets_destroyed_total", "UDP sockets that were destroyed because their backend was removed.", nil, nil)
-	descMapBytes         = prometheus.NewDesc("beeline_map_bytes", "Memory of a BPF map.", []string{"map"}, nil)
-	descMapEntries       = prometheus.NewDesc("beeline_map_entries", "Entries of a BPF map.", []string{"map"}, nil)
-	descMapMax           = prometheus.NewDesc("beeline_map_entries_max", "Capacity of a BPF map in entries.", []string{"map"}, nil)
-	descRuns             = prometheus.NewDesc("beeline_program_runs_total", "Runs of a BPF program; counted only while kernel.bpf_stats_enabled is set.", []string{"program"}, nil)
-	descRunTime          = prometheus.NewDesc("beeline_program_run_seconds_total", "Time in a BPF program; counted only while kernel.bpf_stats_enabled is set.", []string{"program"}, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (c *nodeCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		descInfo, descReady, descProblems, descEndpoints, descAddresses, descNodes, descMTU,
-		descObjects, descReachable, descOutages, descDropPackets, descDropBytes,
-		descConntrack, descConntrackExpired,
-		descBackends, descNAT, descNATExpired, descNATExpireErrors, descDestroyed,
-		descMapBytes, descMapEntries, descMapMax, descMapAge, descRuns, descRunTime,
-	} {
-		out <- d
-	}
-}
+// Describe implements prometheus.Collector. What it describes is not checked at registration.
+func (c *nodeCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
@@ -126,70 +89,98 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
-	s := c.agent.nodeStatus()
-	s.Translation = c.agent.translation()
-	if err := c.agent.addPrograms(s); err != nil {
-		out <- prometheus.NewInvalidMetric(descInfo, err)
+	a := c.agent
+	s := a.nodeStatus()
+	info := prometheus.NewDesc("beeline_info", "Always 1; what runs here.", []string{"version", "node", "routing"}, nil)
+	if err := a.addPrograms(s); err != nil {
+		out <- prometheus.NewInvalidMetric(info, err)
 		return
 	}
-	gauge(descInfo, 1, s.Version, s.Node, string(c.agent.modes.Routing))
-	ready := 0.0
-	if s.Ready {
-		ready = 1
-	}
-	gauge(descReady, ready)
-	gauge(descProblems, float64(len(s.Problems)))
-	gauge(descEndpoints, float64(s.Endpoints))
+	gauge(info, 1, s.Version, s.Node, string(a.modes.Routing))
+	gauge(prometheus.NewDesc("beeline_ready", "1 when pods can be added.", nil, nil), number(s.Ready))
+	gauge(prometheus.NewDesc("beeline_problems", "Problems that `beeline status` lists.", nil, nil), float64(len(s.Problems)))
+	gauge(prometheus.NewDesc("beeline_endpoints", "Pod interfaces of this node.", nil, nil), float64(s.Endpoints))
 	for _, p := range s.Pools {
-		gauge(descAddresses, float64(p.Used), p.Prefix.String())
+		gauge(prometheus.NewDesc("beeline_addresses_used", "Addresses in use in a pod range of this node.", []string{"range"}, nil), float64(p.Used), p.Prefix.String())
 	}
 	if s.Uplink != nil {
-		gauge(descMTU, float64(c.agent.podMTU()))
+		gauge(prometheus.NewDesc("beeline_mtu_bytes", "MTU that pods get.", nil, nil), float64(a.podMTU()))
 	}
 	byPath := map[string]int{}
 	for _, n := range s.Nodes {
 		byPath[n.Path]++
 	}
 	for path, nodes := range byPath {
-		gauge(descNodes, float64(nodes), path)
+		gauge(prometheus.NewDesc("beeline_nodes", "Other nodes by the path to their pods.", []string{"path"}, nil), float64(nodes), path)
 	}
+	objects := prometheus.NewDesc("beeline_cluster_objects", "Objects of the cluster in the agent's snapshot, by kind; missing until a kind is listed.", []string{"kind"}, nil)
 	for _, o := range s.Cluster.Objects {
 		if o.Synced {
-			gauge(descObjects, float64(o.Count), o.Kind)
+			gauge(objects, float64(o.Count), o.Kind)
 		}
 	}
-	reachable := 0.0
-	if s.Cluster.Reachable {
-		reachable = 1
-	}
-	gauge(descReachable, reachable)
-	counter(descOutages, float64(s.Cluster.Outages))
-	c.collectTranslation(s, gauge, counter)
-	for _, n := range c.agent.datapath.Conntrack.Counts() {
-		gauge(descConntrack, float64(n.Entries), cluster.Protocol(n.Protocol).String(), string(n.State))
-	}
-	counter(descConntrackExpired, float64(s.Policy.ExpiredConntrack))
-	c.collectMaps(out, gauge)
+	gauge(prometheus.NewDesc("beeline_cluster_source_reachable", "0 while the API server is unreachable.", nil, nil), number(s.Cluster.Reachable))
+	counter(prometheus.NewDesc("beeline_cluster_source_outages_total", "How often the API server became unreachable.", nil, nil), float64(s.Cluster.Outages))
+	c.collectTables(out, gauge, counter)
+	runs := prometheus.NewDesc("beeline_program_runs_total", "Runs of a BPF program; counted only while kernel.bpf_stats_enabled is set.", []string{"program"}, nil)
+	runTime := prometheus.NewDesc("beeline_program_run_seconds_total", "Time in a BPF program; counted only while kernel.bpf_stats_enabled is set.", []string{"program"}, nil)
 	for _, p := range s.Programs {
-		counter(descRuns, float64(p.RunCount), p.Name)
-		counter(descRunTime, time.Duration(p.RunTime).Seconds(), p.Name)
+		counter(runs, float64(p.RunCount), p.Name)
+		counter(runTime, time.Duration(p.RunTime).Seconds(), p.Name)
 	}
-	drops, err := c.agent.Drops(context.Background())
+	packets := prometheus.NewDesc("beeline_dropped_packets_total", "Packets dropped by the datapath.", []string{"program", "reason"}, nil)
+	bytes := prometheus.NewDesc("beeline_dropped_bytes_total", "Bytes dropped by the datapath, including link-layer headers.", []string{"program", "reason"}, nil)
+	drops, err := a.Drops(context.Background())
 	if err != nil {
-		out <- prometheus.NewInvalidMetric(descDropPackets, err)
+		out <- prometheus.NewInvalidMetric(packets, err)
 		return
 	}
 	for _, d := range drops {
-		counter(descDropPackets, float64(d.Packets), d.Program, d.Reason)
-		counter(descDropBytes, float64(d.Bytes), d.Program, d.Reason)
+		counter(packets, float64(d.Packets), d.Program, d.Reason)
+		counter(bytes, float64(d.Bytes), d.Program, d.Reason)
 	}
 }
 
-func (c *nodeCollector) collectTranslation(s *agentapi.Status, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
-	for _, n := range s.Translation.Connections {
-		gauge(descNAT, float64(n.Count), n.Kind, n.Protocol, n.State)
+func number(is bool) float64 {
+	if is {
+		return 1
 	}
-	counter(descNATExpired, float64(s.Translation.Expired))
-	counter(descNATExpireErrors, float64(c.agent.expiry.Status().Failures))
-	counter(descDestroyed, float64(s.Translation.Destroyed))
+	return 0
+}
+
+// collectTables collects NAT and conntrack entries, what expired of them, and the last counts of maps.
+func (c *nodeCollector) collectTables(out chan<- prometheus.Metric, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
+	a := c.agent
+	nat := prometheus.NewDesc("beeline_nat_entries", "Connections that are translated packet by packet.", []string{"kind", "protocol", "state"}, nil)
+	for _, n := range a.translation().Connections {
+		gauge(nat, float64(n.Count), n.Kind, n.Protocol, n.State)
+	}
+	conntrack := prometheus.NewDesc("beeline_conntrack_entries", "Connections of pods that NetworkPolicies select, and connections that flows report.", []string{"protocol", "state"}, nil)
+	for _, n := range a.datapath.Conntrack.Counts() {
+		gauge(conntrack, float64(n.Entries), cluster.Protocol(n.Protocol).String(), string(n.State))
+	}
+	removed := a.expiry.Status()
+	counter(prometheus.NewDesc("beeline_nat_expired_total", "Expired NAT entries that were removed.", nil, nil), float64(removed.Expired))
+	counter(prometheus.NewDesc("beeline_conntrack_expired_total", "Expired conntrack entries that were removed.", nil, nil), float64(removed.ExpiredConntrack))
+	counter(prometheus.NewDesc("beeline_nat_expiry_errors_total", "Failures to remove expired NAT and conntrack entries, or NAT entries of removed backends.", nil, nil), float64(removed.Failures))
+	counter(prometheus.NewDesc("beeline_sockets_destroyed_total", "UDP sockets that were destroyed because their backend was removed.", nil, nil), float64(removed.Destroyed))
+	entries := prometheus.NewDesc("beeline_map_entries", "Entries of a BPF map.", []string{"map"}, nil)
+	maps, at, err := a.mapCounts.Latest(status.ScrapePatience)
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(entries, err)
+		return
+	}
+	bytes := prometheus.NewDesc("beeline_map_bytes", "Memory of a BPF map.", []string{"map"}, nil)
+	capacity := prometheus.NewDesc("beeline_map_entries_max", "Capacity of a BPF map in entries.", []string{"map"}, nil)
+	for _, m := range maps {
+		gauge(bytes, float64(m.Bytes), m.Name)
+		gauge(entries, float64(m.Entries), m.Name)
+		gauge(capacity, float64(m.MaxEntries), m.Name)
+		if m.Name == "backends" && a.services != nil {
+			gauge(prometheus.NewDesc("beeline_services_backends", "Backends of Services, once for each set.", nil, nil), float64(m.Entries))
+		}
+	}
+	if !at.IsZero() {
+		gauge(prometheus.NewDesc("beeline_map_count_age_seconds", "Age of the entry counts of BPF maps: large tables are counted in the background, and a scrape does not wait long.", nil, nil), time.Since(at).Seconds())
+	}
 }

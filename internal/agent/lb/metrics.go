@@ -12,13 +12,6 @@ type metrics struct {
 	changes prometheus.Histogram
 }
 
-var (
-	descPorts     = prometheus.NewDesc("beeline_services_ports", "Ports of Services on this node.", nil, nil)
-	descFrontends = prometheus.NewDesc("beeline_services_frontends", "Addresses and ports of Services on this node.", nil, nil)
-	descSynced    = prometheus.NewDesc("beeline_services_synced", "1 when the datapath has had all Services since the agent started; missing where it does not translate Services.", nil, nil)
-	descProblems  = prometheus.NewDesc("beeline_services_problems", "Problems with Services, which `beeline status` lists.", nil, nil)
-)
-
 func newMetrics() metrics {
 	return metrics{
 		syncs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -42,13 +35,10 @@ func (m metrics) written(took time.Duration, err error) {
 	m.syncs.WithLabelValues(result).Observe(took.Seconds())
 }
 
-// Describe implements prometheus.Collector.
+// Describe implements prometheus.Collector. What Collect adds is not checked at registration.
 func (s *Services) Describe(out chan<- *prometheus.Desc) {
 	s.metrics.syncs.Describe(out)
 	s.metrics.changes.Describe(out)
-	for _, d := range []*prometheus.Desc{descPorts, descFrontends, descSynced, descProblems} {
-		out <- d
-	}
 }
 
 // Collect implements prometheus.Collector.
@@ -62,8 +52,8 @@ func (s *Services) Collect(out chan<- prometheus.Metric) {
 	if o.Synced {
 		synced = 1
 	}
-	gauge(descSynced, synced)
-	gauge(descProblems, len(o.All()))
-	gauge(descPorts, o.Ports)
-	gauge(descFrontends, o.Frontends)
+	gauge(prometheus.NewDesc("beeline_services_synced", "1 when the datapath has had all Services since the agent started; missing where it does not translate Services.", nil, nil), synced)
+	gauge(prometheus.NewDesc("beeline_services_problems", "Problems with Services, which `beeline status` lists.", nil, nil), len(o.All()))
+	gauge(prometheus.NewDesc("beeline_services_ports", "Ports of Services on this node.", nil, nil), o.Ports)
+	gauge(prometheus.NewDesc("beeline_services_frontends", "Addresses and ports of Services on this node.", nil, nil), o.Frontends)
 }
