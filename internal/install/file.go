@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,31 +13,21 @@ import (
 // unfinished is the prefix of files that are being written. Runtimes ignore such names.
 const unfinished = ".beeline-unfinished-"
 
-// stamp identifies a state of a file without reading it.
-type stamp struct {
-	device, inode uint64
-	size          int64 // bytes
-	mode          os.FileMode
-	changed       time.Time
-}
+// stamp identifies a state of a file without reading it; its ctime cannot be set back.
+type stamp unix.Stat_t
 
 // stampOf does not follow a symbolic link: a link in place of a file is not that file.
-func stampOf(name string) (stamp, error) {
-	var s unix.Stat_t
-	if err := unix.Lstat(name, &s); err != nil {
-		return stamp{}, &os.PathError{Op: "lstat", Path: name, Err: err}
+func stampOf(name string) (s stamp, err error) {
+	if err := unix.Lstat(name, (*unix.Stat_t)(&s)); err != nil {
+		return s, &os.PathError{Op: "lstat", Path: name, Err: err}
 	}
-	info, err := os.Lstat(name)
-	if err != nil {
-		return stamp{}, err
-	}
-	// The ctime of the inode: it cannot be set back.
-	return stamp{s.Dev, s.Ino, s.Size, info.Mode(), time.Unix(s.Ctim.Unix())}, nil
+	s.Atim = unix.Timespec{} // reading is no change
+	return s, nil
 }
 
 // inPlace reports whether the existing file is the artifact.
 func (a artifact) inPlace(there stamp) (bool, error) {
-	if !there.mode.IsRegular() || there.mode.Perm() != a.mode {
+	if there.Mode != unix.S_IFREG|uint32(a.mode) {
 		return false, nil
 	}
 	want, err := a.open()
