@@ -2,8 +2,6 @@ package flow
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
@@ -56,17 +54,9 @@ const (
 
 // Validate reports every impossible value, each with the name of its flag.
 func (c Config) Validate() error {
-	var errs []error
-	if all := []Mode{ModePolicy, ModeAll, ModeDrops, ModeOff}; !slices.Contains(all, c.Flows) {
-		errs = append(errs, fmt.Errorf("--flows: %q is none of %s", c.Flows, value.Quoted(all)))
-	}
-	for _, f := range []struct {
-		name       string
-		value, max int
-	}{{"--flows-rate", c.FlowsRate, maxRate}, {"--flows-sample", c.FlowsSample, maxSample}, {"--flows-buffer", c.FlowsBuffer, MaxBuffer}} {
-		if f.value < 1 || f.value > f.max {
-			errs = append(errs, fmt.Errorf("%s: %d is not between 1 and %d", f.name, f.value, f.max))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		value.OneOf("--flows", c.Flows, ModePolicy, ModeAll, ModeDrops, ModeOff),
+		value.Between("--flows-rate", c.FlowsRate, 1, maxRate),
+		value.Between("--flows-sample", c.FlowsSample, 1, maxSample),
+		value.Between("--flows-buffer", c.FlowsBuffer, 1, MaxBuffer))
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
@@ -99,17 +98,8 @@ const (
 func (c Config) Validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if all := []Mode{ModeAuto, ModeEBPF, ModeKubeProxy, ModeNone}; !slices.Contains(all, c.Services) {
-		fail("--services: %q is none of %s", c.Services, value.Quoted(all))
-	}
 	if c.Cgroup != "auto" && !filepath.IsAbs(c.Cgroup) {
 		fail(`--cgroup: %q is neither "auto" nor an absolute path`, c.Cgroup)
-	}
-	if all := []NodePortMode{NodePortSNAT, NodePortDSR}; !slices.Contains(all, c.NodePortMode) {
-		fail("--nodeport-mode: %q is none of %s", c.NodePortMode, value.Quoted(all))
-	}
-	if all := []config.Acceleration{config.AccelerationAuto, config.AccelerationXDP, config.AccelerationTC}; !slices.Contains(all, c.NodePortAcceleration) {
-		fail("--nodeport-acceleration: %q is none of %s", c.NodePortAcceleration, value.Quoted(all))
 	}
 	if c.NATPorts.First < minNATPort || int(c.NATPorts.Last)-int(c.NATPorts.First)+1 < minNATPorts {
 		fail("--nat-ports: %s must start at %d or later and have at least %d ports", c.NATPorts, minNATPort, minNATPorts)
@@ -117,18 +107,18 @@ func (c Config) Validate() error {
 	if s := int(c.MaglevTableSize); s != 0 && (s > value.MaxTableSize || !service.ValidMaglevSize(s)) {
 		fail("--maglev-table-size: %d is not a prime of a useful size: each backend's steps would not reach every entry", s)
 	}
-	for flag, size := range map[string]int{
-		"--services-max": c.Sizes.Services, "--backends-max": c.Sizes.Backends, "--nat-max": c.Sizes.NAT,
-		"--nat-pending-max": c.Sizes.NATPending, "--affinities-max": c.Sizes.Affinities,
-	} {
-		if size < 1 || size > value.MaxTableSize {
-			fail("%s: %d is not between 1 and %d", flag, size, value.MaxTableSize)
-		}
-	}
 	if c.HealthzAddress != "" {
 		if _, _, err := net.SplitHostPort(c.HealthzAddress); err != nil {
 			fail("--healthz-address: %w", err)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs,
+		value.OneOf("--services", c.Services, ModeAuto, ModeEBPF, ModeKubeProxy, ModeNone),
+		value.OneOf("--nodeport-mode", c.NodePortMode, NodePortSNAT, NodePortDSR),
+		value.OneOf("--nodeport-acceleration", c.NodePortAcceleration, config.AccelerationAuto, config.AccelerationXDP, config.AccelerationTC),
+		value.Between("--services-max", c.Sizes.Services, 1, value.MaxTableSize),
+		value.Between("--backends-max", c.Sizes.Backends, 1, value.MaxTableSize),
+		value.Between("--nat-max", c.Sizes.NAT, 1, value.MaxTableSize),
+		value.Between("--nat-pending-max", c.Sizes.NATPending, 1, value.MaxTableSize),
+		value.Between("--affinities-max", c.Sizes.Affinities, 1, value.MaxTableSize))...)
 }

@@ -84,17 +84,9 @@ func (c Config) Validate() error {
 	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU) {
 		errs = append(errs, fmt.Errorf("--mtu: %d is not 0 (follow the uplink) or between %d and %d", c.MTU, minMTU, maxMTU))
 	}
-	if c.Routing != RoutingEBPF && c.Routing != RoutingKernel {
-		errs = append(errs, fmt.Errorf("--routing: %q is neither %q nor %q", c.Routing, RoutingEBPF, RoutingKernel))
-	}
-	if !slices.Contains([]TunnelMode{TunnelAuto, TunnelNone, TunnelVXLAN}, c.Tunnel) {
-		errs = append(errs, fmt.Errorf("--tunnel: %q is none of %q, %q and %q", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN))
-	}
-	if c.TunnelPort < 1 || c.TunnelPort > 65535 {
-		errs = append(errs, fmt.Errorf("--tunnel-port: %d is not between 1 and 65535", c.TunnelPort))
-	}
-	if c.RoutesMax < 1 || c.RoutesMax > value.MaxTableSize {
-		errs = append(errs, fmt.Errorf("--routes-max: %d is not between 1 and %d", c.RoutesMax, value.MaxTableSize))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs,
+		value.OneOf("--routing", c.Routing, RoutingEBPF, RoutingKernel),
+		value.OneOf("--tunnel", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN),
+		value.Between("--tunnel-port", c.TunnelPort, 1, 65535),
+		value.Between("--routes-max", c.RoutesMax, 1, value.MaxTableSize))...)
 }

@@ -32,23 +32,17 @@ func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]fwd.Route)
 				own := node(self)
 				own.PodCIDRs = append(own.PodCIDRs, prefix)
 			}
-		case route.Kind == fwd.RouteRemote:
+		case route.Kind == fwd.RouteRemote, route.Kind == fwd.RouteTunnel:
 			n := node(route.NextHop.String())
 			if !slices.Contains(n.Addresses, route.NextHop) {
 				n.Addresses = append(n.Addresses, route.NextHop)
 			}
-			if prefix != HostPrefix(route.NextHop) {
-				n.PodCIDRs = append(n.PodCIDRs, prefix)
-			}
-		case route.Kind == fwd.RouteTunnel:
-			n := node(route.NextHop.String())
-			if !slices.Contains(n.Addresses, route.NextHop) {
-				n.Addresses = append(n.Addresses, route.NextHop)
-			}
-			if !prefix.IsSingleIP() {
-				n.PodCIDRs = append(n.PodCIDRs, prefix)
-			} else if !slices.Contains(n.Addresses, address) {
+			switch {
+			case prefix == HostPrefix(route.NextHop):
+			case route.Kind == fwd.RouteTunnel && prefix.IsSingleIP():
 				n.Addresses = append(n.Addresses, address)
+			default:
+				n.PodCIDRs = append(n.PodCIDRs, prefix)
 			}
 		case prefix.IsSingleIP() && !selfListed:
 			own := node(self) // its own address; or that of a node off the link, which no local device has

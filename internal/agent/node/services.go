@@ -82,19 +82,16 @@ func (f Facts) AllUplinks() []netdev.Uplink {
 // this node, if the device has one, else the device's first, else any by which the cluster knows the node; the zero
 // Addr if there is none of the family.
 func (f Facts) masqueradeAddress(u netdev.Uplink, ipv4 bool) netip.Addr {
-	family := func(a netip.Addr) bool { return a.Is4() == ipv4 }
 	for _, a := range f.Held {
-		if family(a) && holds(u, a) {
+		if a.Is4() == ipv4 && holds(u, a) {
 			return a
 		}
 	}
 	for _, p := range u.Addresses {
-		if family(p.Addr()) {
+		if p.Addr().Is4() == ipv4 {
 			return p.Addr()
 		}
 	}
-	if at := slices.IndexFunc(f.Held, family); at >= 0 {
-		return f.Held[at]
-	}
-	return netip.Addr{}
+	a, _ := first(f.Held, ipv4)
+	return a
 }

@@ -26,9 +26,8 @@ func (f Facts) tunnelled(n cluster.Node, ipv4 bool) bool {
 	case TunnelVXLAN:
 		return f.Uplink != nil
 	case TunnelAuto:
-		return f.Uplink != nil && !slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool {
-			return a.Is4() == ipv4 && onLink(a, *f.Uplink)
-		})
+		_, direct := f.nextHop(n, ipv4)
+		return f.Uplink != nil && !direct
 	}
 	return false
 }
@@ -37,9 +36,19 @@ func (f Facts) tunnelled(n cluster.Node, ipv4 bool) bool {
 // IPv4 if both nodes have that, which takes 20 bytes less than IPv6.
 func (f Facts) tunnelEnd(n cluster.Node) (end netip.Addr, ok bool) {
 	for _, ipv4 := range []bool{true, false} {
-		same := func(a netip.Addr) bool { return a.Is4() == ipv4 }
-		if at := slices.IndexFunc(n.Addresses, same); at >= 0 && slices.ContainsFunc(f.Held, same) {
-			return n.Addresses[at], true
+		_, own := first(f.Held, ipv4)
+		if end, ok := first(n.Addresses, ipv4); ok && own {
+			return end, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// first is the first address of a family.
+func first(all []netip.Addr, ipv4 bool) (_ netip.Addr, ok bool) {
+	for _, a := range all {
+		if a.Is4() == ipv4 {
+			return a, true
 		}
 	}
 	return netip.Addr{}, false
@@ -64,15 +73,15 @@ func (f Facts) TunnelSpec() (spec vxlan.Spec, needed bool) {
 
 // has reports whether a node has anything of a family.
 func has(n cluster.Node, ipv4 bool) bool {
-	return slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return a.Is4() == ipv4 }) ||
-		slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is4() == ipv4 })
+	_, ok := first(n.Addresses, ipv4)
+	return ok || slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is4() == ipv4 })
 }
 
 // tunnelSources are this node's tunnel endpoints: of each family the first address by which the others know it.
 func (f Facts) tunnelSources() (sources []netip.Addr) {
 	for _, ipv4 := range []bool{true, false} {
-		if at := slices.IndexFunc(f.Held, func(a netip.Addr) bool { return a.Is4() == ipv4 }); at >= 0 {
-			sources = append(sources, f.Held[at])
+		if a, ok := first(f.Held, ipv4); ok {
+			sources = append(sources, a)
 		}
 	}
 	return sources

@@ -2,8 +2,6 @@ package policy
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/value"
 )
@@ -46,16 +44,9 @@ func Defaults() Config {
 
 // Validate reports every impossible value, each with the name of its flag.
 func (c Config) Validate() error {
-	var errs []error
-	if all := []Mode{ModeAuto, ModeEBPF, ModeNone}; !slices.Contains(all, c.Policy) {
-		errs = append(errs, fmt.Errorf("--policy: %q is none of %s", c.Policy, value.Quoted(all)))
-	}
-	for flag, size := range map[string]int{
-		"--identities-max": c.PolicySizes.Identities, "--policies-max": c.PolicySizes.Policies, "--conntrack-max": c.PolicySizes.Conntrack,
-	} {
-		if size < 1 || size > value.MaxTableSize {
-			errs = append(errs, fmt.Errorf("%s: %d is not between 1 and %d", flag, size, value.MaxTableSize))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		value.OneOf("--policy", c.Policy, ModeAuto, ModeEBPF, ModeNone),
+		value.Between("--identities-max", c.PolicySizes.Identities, 1, value.MaxTableSize),
+		value.Between("--policies-max", c.PolicySizes.Policies, 1, value.MaxTableSize),
+		value.Between("--conntrack-max", c.PolicySizes.Conntrack, 1, value.MaxTableSize))
 }

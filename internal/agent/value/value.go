@@ -4,6 +4,7 @@ package value
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -116,13 +117,24 @@ func List(text string) (all []string) {
 	return all
 }
 
-// Quoted lists values for an error message.
-func Quoted[T ~string](all []T) string {
-	var s []string
-	for _, v := range all {
-		s = append(s, fmt.Sprintf("%q", v))
+// OneOf is an error if the value of a flag is none of these.
+func OneOf[T ~string](flag string, got T, all ...T) error {
+	if slices.Contains(all, got) {
+		return nil
 	}
-	return strings.Join(s, ", ")
+	var quoted []string
+	for _, v := range all {
+		quoted = append(quoted, strconv.Quote(string(v)))
+	}
+	return fmt.Errorf("%s: %q is none of %s", flag, got, strings.Join(quoted, ", "))
+}
+
+// Between is an error if the value of a flag is out of bounds.
+func Between(flag string, got, least, most int) error {
+	if got < least || got > most {
+		return fmt.Errorf("%s: %d is not between %d and %d", flag, got, least, most)
+	}
+	return nil
 }
 
 // MaxTableSize bounds the sizes of tables: maps of this size still fit a machine.
