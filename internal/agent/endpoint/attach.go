@@ -13,16 +13,12 @@ func (e *Endpoints) Attach() error {
 	var errs []error
 	incomplete := false
 	for name, p := range e.all {
-		if e.attached[name] == p.HostIfIndex {
+		if e.FailClosed.Attached(name, p.HostIfIndex) {
 			continue
 		}
 		lacks, err := e.FailClosed.Adopt(failClosedPod(p))
 		incomplete = incomplete || lacks
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		e.attached[name] = p.HostIfIndex
+		errs = append(errs, err)
 	}
 	e.FailClosed.AdoptionDone()
 	if incomplete && e.Policies != nil {
@@ -33,14 +29,7 @@ func (e *Endpoints) Attach() error {
 
 // ForgetDetached checks that the programs are still attached; the kernel does not notify of it. The next Attach
 // attaches them to the devices without.
-func (e *Endpoints) ForgetDetached() {
-	for name, index := range e.attached {
-		if err := e.Datapath.CheckPod(name, index); err != nil {
-			e.Log.Warn("programs are gone and are attached again", "device", name, "reason", err)
-			delete(e.attached, name)
-		}
-	}
-}
+func (e *Endpoints) ForgetDetached() { e.FailClosed.ForgetDetached(e.Datapath.CheckPod) }
 
 // FollowMTU sets the MTU of existing pods to that of new ones, and calls failed for each pod where that fails.
 func (e *Endpoints) FollowMTU(mtu int, failed func(agentapi.Endpoint, error)) {

@@ -24,7 +24,6 @@ func (e *Endpoints) connect(p agentapi.Endpoint) (closed uint64, err error) {
 	if err := e.FailClosed.Add(failClosedPod(p)); err != nil {
 		return 0, err
 	}
-	e.attached[p.HostDevice] = p.HostIfIndex
 	if closed, err = e.closeUntilKnown(p); err != nil {
 		return 0, err
 	}
@@ -96,7 +95,6 @@ func (e *Endpoints) forget(p agentapi.Endpoint) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove endpoint of %s: %w", p.PodName(), err)
 	}
-	delete(e.attached, p.HostDevice)
 	delete(e.all, p.HostDevice)
 	e.Expiry.PodGone(p.Addresses)
 	e.Pool.Release(p.HostDevice)

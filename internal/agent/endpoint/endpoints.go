@@ -82,8 +82,6 @@ type Endpoints struct {
 	node  Node
 	// all are the endpoints by the name of their host device, which is derived from the CNI attachment.
 	all map[string]agentapi.Endpoint
-	// attached are the host devices with this agent's programs, with their index.
-	attached map[string]int
 	// forgotten are endpoints whose pod seems to be gone without a DEL.
 	forgotten forgotten
 }
@@ -94,7 +92,7 @@ func New(o Options, n Node) (*Endpoints, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoints{Options: o, store: store, node: n, all: map[string]agentapi.Endpoint{}, attached: map[string]int{}}
+	e := &Endpoints{Options: o, store: store, node: n, all: map[string]agentapi.Endpoint{}}
 	return e, e.adopt()
 }
 

@@ -225,6 +225,15 @@ func TestAdoptAgain(t *testing.T) {
 		t.Errorf("adopted: lacks %t, error %v", lacks, err)
 	}
 	f.expectComplete(t, "adopted", "a")
+	check := func(attached error, want bool) {
+		t.Helper()
+		p.ForgetDetached(func(string, int) error { return attached })
+		if p.Attached("a", pod.Index) != want || p.Attached("a", pod.Index+1) {
+			t.Errorf("attached, with %v: want %t", attached, want)
+		}
+	}
+	check(nil, true)
+	check(errors.New("a program is gone"), false)
 	f.noIngress["a"] = true
 	if lacks, err := p.Adopt(pod); !lacks || err == nil {
 		t.Errorf("to_pod cannot be attached: lacks %t, error %v", lacks, err)

@@ -53,6 +53,8 @@ type Pods struct {
 type podDevice struct {
 	Pod
 	ingress, egress error
+	// attached says that this agent has attached all programs, and not found one detached since.
+	attached bool
 }
 
 // New makes a Pods that knows no device yet.
@@ -86,6 +88,29 @@ func (p *Pods) Adopt(pod Pod) (lacks bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.devices[pod.Device].missing(p.enforced) != nil, err
+}
+
+// Attached reports whether a device has the programs of this agent, as far as it knows.
+func (p *Pods) Attached(name string, index int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.devices[name]
+	return d != nil && d.Index == index && d.attached
+}
+
+// ForgetDetached checks that the programs are still attached; the kernel does not notify of it.
+func (p *Pods) ForgetDetached(check func(name string, index int) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, d := range p.devices {
+		if !d.attached {
+			continue
+		}
+		if err := check(name, d.Index); err != nil {
+			p.rules.log.Warn("programs are gone and are attached again", "device", name, "reason", err)
+			d.attached = false
+		}
+	}
 }
 
 // Remove forgets a device: nothing is attached to it any more.
@@ -143,7 +168,7 @@ func (p *Pods) Reconcile(enforced bool) error { return p.rules.renew(!enforced) 
 
 func (p *Pods) attachTo(d *podDevice) error {
 	err := p.kernel.Attach(d.Device, d.Index)
-	d.ingress, d.egress = err, err
+	d.ingress, d.egress, d.attached = err, err, err == nil
 	var of *attach.PodError
 	if errors.As(err, &of) {
 		d.ingress, d.egress = of.Ingress, of.Egress
