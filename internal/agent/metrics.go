@@ -103,7 +103,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	for _, p := range s.Pools {
 		gauge(prometheus.NewDesc("beeline_addresses_used", "Addresses in use in a pod range of this node.", []string{"range"}, nil), float64(p.Used), p.Prefix.String())
 	}
-	if s.Uplink != nil {
+	if len(s.Uplinks) > 0 {
 		gauge(prometheus.NewDesc("beeline_mtu_bytes", "MTU that pods get.", nil, nil), float64(a.podMTU()))
 	}
 	byPath := map[string]int{}

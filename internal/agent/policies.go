@@ -59,7 +59,6 @@ func (a *Agent) policyStatus() (s agentapi.PolicyStatus) {
 	case a.snapshot != nil:
 		s.Policies = len(a.snapshot.NetworkPolicies)
 	}
-	s.ExpiredConntrack = a.expiry.Status().ExpiredConntrack
 	return s
 }
 

@@ -207,7 +207,7 @@ func (a *Agent) apply(want node.Desired, routes route.Table) (whole bool, wait e
 		step("programs", "packets through that device may take another path, or be lost", wait)
 		wait = nil
 	}
-	a.applyKernelRoutes(want.KernelRoutes, routes)
+	step("kernel routes", "packets there from the node itself and through the kernel stack may be lost", a.applyKernelRoutes(want.KernelRoutes, routes))
 	step("routing rules", "pods on the kernel stack may not reach nodes behind tunnels", a.applyTunnelRules(want))
 	step("routing rules of closed pods", "the old rules remain", a.failClosed.Reconcile(a.policies != nil))
 	step("tunnel device", "it is unused and remains", a.programs.RemoveTunnel(want))

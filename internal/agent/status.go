@@ -64,10 +64,7 @@ func (a *Agent) lockedStatus() (*agentapi.Status, problemSources) {
 		Policy:    a.policyStatus(),
 	}
 	for _, u := range a.uplinks {
-		s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: u.Name, IfIndex: u.Index, MAC: u.MAC.String(), MTU: u.MTU, Addresses: u.Addresses})
-	}
-	if len(s.Uplinks) > 0 {
-		s.Uplink = &s.Uplinks[0]
+		s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: u.Name, MAC: u.MAC.String(), MTU: u.MTU, Addresses: u.Addresses})
 	}
 	for _, u := range a.pool.Usage() {
 		s.Pools = append(s.Pools, agentapi.Pool{Prefix: u.Prefix, Used: u.Used, Free: u.Free})

@@ -125,6 +125,4 @@ type PolicyStatus struct {
 	Blocks     int `json:"blocks"`
 	Entries    int `json:"entries"`
 	Ports      int `json:"ports"`
-	// ExpiredConntrack counts expired conntrack entries that were removed since the agent started.
-	ExpiredConntrack uint64 `json:"expiredConntrack"`
 }

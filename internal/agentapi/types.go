@@ -150,7 +150,6 @@ type Choice struct {
 // Uplink is the device that carries traffic to other nodes.
 type Uplink struct {
 	Name      string         `json:"name"`
-	IfIndex   int            `json:"ifIndex"`
 	MAC       string         `json:"mac"`
 	MTU       int            `json:"mtu"`
 	Addresses []netip.Prefix `json:"addresses"`
@@ -230,7 +229,6 @@ type Status struct {
 	Problems []string `json:"problems,omitempty"`
 	Choices  []Choice `json:"choices"`
 	Cluster  Cluster  `json:"cluster"`
-	Uplink   *Uplink  `json:"uplink,omitempty"`
 	// Uplinks are all external devices, that to the other nodes first.
 	Uplinks     []Uplink     `json:"uplinks,omitempty"`
 	Translation Translation  `json:"translation"`

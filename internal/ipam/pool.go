@@ -18,12 +18,12 @@ var (
 	ErrHeld = errors.New("held already")
 )
 
-// Owner is the holder of addresses. ID identifies it; the rest is for messages.
+// Owner is the holder of addresses.
 type Owner struct {
 	// ID is unique on the node: container id and interface name.
 	ID string
-	// Namespace and Name are the pod's; empty outside Kubernetes.
-	Namespace, Name string
+	// Namespace is the pod's, for messages; empty outside Kubernetes.
+	Namespace string
 }
 
 // Usage is how much of one prefix is in use. Free is at most math.MaxInt64.

@@ -52,8 +52,8 @@ func TestCommandsAgree(t *testing.T) {
 	if !status.Ready || len(status.Problems) > 0 || status.Node != n.Name || status.PID != n.agent.Cmd.Process.Pid || status.Endpoints != 2 {
 		t.Errorf("status: %+v", status)
 	}
-	if status.Uplink == nil || status.Uplink.Name != testbed.Uplink || !slices.Equal(status.Uplink.Addresses, n.Addresses) {
-		t.Errorf("uplink: %+v", status.Uplink)
+	if len(status.Uplinks) != 1 || status.Uplinks[0].Name != testbed.Uplink || !slices.Equal(status.Uplinks[0].Addresses, n.Addresses) {
+		t.Errorf("uplinks: %+v", status.Uplinks)
 	}
 	if len(status.Nodes) != 1 || status.Nodes[0].Name != "n2" || !slices.Equal(status.Nodes[0].PodCIDRs, c.nodes[1].PodCIDRs) || status.Nodes[0].MAC == "" {
 		t.Errorf("other nodes: %+v", status.Nodes)
@@ -80,7 +80,7 @@ func TestCommandsAgree(t *testing.T) {
 		t.Errorf("%d features, maps %+v", len(status.Features), status.Maps)
 	}
 	text := c.command(n, "status")
-	if !containsAll(text, []string{"Node n1 is ready", status.Version, "from_pod", "10.77.1.0/24", "fd77:1:2::/64", status.Uplink.MAC}) {
+	if !containsAll(text, []string{"Node n1 is ready", status.Version, "from_pod", "10.77.1.0/24", "fd77:1:2::/64", status.Uplinks[0].MAC}) {
 		t.Errorf("beeline status prints\n%s", text)
 	}
 

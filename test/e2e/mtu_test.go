@@ -131,8 +131,8 @@ func TestMTUAsRequested(t *testing.T) {
 		for _, n := range c.nodes {
 			setUplinkMTU(t, n, mtu)
 			c.waitStatus(n, func(s *agentapi.Status) error {
-				if s.Uplink == nil || s.Uplink.MTU != mtu {
-					return fmt.Errorf("uplink of %s: %+v", n.Name, s.Uplink)
+				if len(s.Uplinks) == 0 || s.Uplinks[0].MTU != mtu {
+					return fmt.Errorf("uplinks of %s: %+v", n.Name, s.Uplinks)
 				}
 				return nil
 			})

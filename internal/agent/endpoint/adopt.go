@@ -33,12 +33,6 @@ func (e *Endpoints) adopt() error {
 	if err := e.adoptFromTable(devices); err != nil {
 		return err
 	}
-	for _, d := range devices {
-		if p, ok := e.all[d.Name]; ok && p.HostIfIndex == d.Index {
-			p.Namespace = d.NetnsID + 1 // files of earlier agents do not have it
-			e.all[d.Name] = p
-		}
-	}
 	isGone := func(name string) int {
 		if slices.ContainsFunc(devices, func(d device.HostEnd) bool { return d.Name == name }) {
 			return 0
@@ -76,7 +70,7 @@ func (e *Endpoints) adoptFromTable(devices []device.HostEnd) error {
 		if _, ok := e.all[d.Name]; ok {
 			continue
 		}
-		p := agentapi.Endpoint{HostDevice: d.Name, HostIfIndex: d.Index, HostMAC: d.MAC.String(), MTU: d.MTU}
+		p := agentapi.Endpoint{HostDevice: d.Name, HostIfIndex: d.Index, HostMAC: d.MAC.String(), MTU: d.MTU, Namespace: d.NetnsID + 1}
 		for addr, entry := range table {
 			if entry.Interface == d.Index {
 				p.Addresses = append(p.Addresses, addr)

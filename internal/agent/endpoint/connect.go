@@ -112,7 +112,7 @@ func failClosedPod(p agentapi.Endpoint) failclosed.Pod {
 }
 
 func ownerOf(p agentapi.Endpoint) ipam.Owner {
-	return ipam.Owner{ID: p.HostDevice, Namespace: p.Pod.Namespace, Name: p.Pod.Name}
+	return ipam.Owner{ID: p.HostDevice, Namespace: p.Pod.Namespace}
 }
 
 // closeUntilKnown makes a new pod default-deny, if policies may concern it: see AddPod.

@@ -48,7 +48,7 @@ func TestPolicyMetrics(t *testing.T) {
 		})
 		return got
 	}
-	s := agentapi.PolicyStatus{Enforced: true, Pods: 7, ClosedPods: 2, Sets: 3, Identities: 4, Blocks: 5, ExpiredConntrack: 6}
+	s := agentapi.PolicyStatus{Enforced: true, Pods: 7, ClosedPods: 2, Sets: 3, Identities: 4, Blocks: 5}
 	want := map[string]int{
 		"beeline_policy_pods active": 5, "beeline_policy_pods closed": 2, "beeline_policy_synced": 0, "beeline_policies active": 0, "beeline_policies closed": 0,
 		"beeline_policies pending": 0, "beeline_policy_sets": 3, "beeline_policy_identities": 4, "beeline_policy_blocks": 5,
