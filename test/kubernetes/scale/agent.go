@@ -1,43 +1,39 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"github.com/beeline-cni/beeline/lab/plugin"
+	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 // agent is the agent under test.
 type agent struct {
-	cmd    *exec.Cmd
-	o      *options
-	server *server
+	*testbed.Process
+	o       *options
+	server  *server
+	network plugin.Network
 }
 
 // startAgent starts the agent of node 0. Nodes on other links are reached by tunnels.
-func startAgent(ctx context.Context, o *options, s *server) (*agent, error) {
-	at := func(name string) string { return filepath.Join(o.dir, name) }
-	log, err := os.Create(at("agent.log"))
+func startAgent(o *options, s *server) (*agent, error) {
+	programs := netlab.Programs{Dir: o.programs}
+	network, err := netlab.NewNetwork(o.node, programs, "1.0.0", netlab.PluginConf(o.node))
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	cmd := exec.CommandContext(ctx, o.agent, "run", "--node-name", nodeName(0), "--kubeconfig", s.kubeconfig,
-		"--socket", at("agent.sock"), "--state-dir", at("state"), "--bpffs", at("bpf/beeline"), "--cgroup", o.cgroup)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return &agent{cmd, o, s}, nil
+	cmd := netlab.AgentCommand(programs, o.node, "", "--node-name", nodeName(0), "--kubeconfig", s.kubeconfig)
+	running, err := netlab.StartAgent(o.node, cmd)
+	return &agent{running, o, s, network}, err
 }
 
 // synced returns an error until the agent has applied everything.
@@ -63,7 +59,7 @@ var sample = regexp.MustCompile(`(?m)^([a-z_]+(?:\{[^}]*\})?) (\S+)$`)
 
 // metrics reads the agent's metrics.
 func (a *agent) metrics() (map[string]float64, error) {
-	response, err := http.Get("http://127.0.0.1:9965/metrics")
+	response, err := a.o.client.Get("http://127.0.0.1:9965/metrics")
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +82,7 @@ func (a *agent) profile(name, query string) {
 	if a.o.profiles == "" {
 		return
 	}
-	response, err := http.Get("http://127.0.0.1:6060/debug/pprof/" + query)
+	response, err := a.o.client.Get("http://127.0.0.1:6060/debug/pprof/" + query)
 	if err != nil {
 		a.o.say("no profile: %v", err)
 		return
@@ -106,7 +102,7 @@ func (a *agent) profile(name, query string) {
 type memory struct{ peak, rss, anonymous float64 }
 
 func (a *agent) memory() (m memory, err error) {
-	pid := a.cmd.Process.Pid
+	pid := a.Cmd.Process.Pid
 	process, err := procfs.NewProc(pid)
 	if err != nil {
 		return m, err
@@ -122,25 +118,10 @@ func (a *agent) memory() (m memory, err error) {
 
 // cpu is the agent's CPU time.
 func (a *agent) cpu() (time.Duration, error) {
-	process, err := procfs.NewProc(a.cmd.Process.Pid)
+	process, err := procfs.NewProc(a.Cmd.Process.Pid)
 	if err != nil {
 		return 0, err
 	}
 	stat, err := process.Stat()
 	return time.Duration(stat.CPUTime() * float64(time.Second)), err
-}
-
-// makeCgroup creates a cgroup v2 of its own: the agent's programs must not affect other processes.
-func makeCgroup(name string) (string, error) {
-	mounts, err := procfs.GetMounts()
-	if err != nil {
-		return "", err
-	}
-	for _, m := range mounts {
-		if m.FSType == "cgroup2" {
-			path := filepath.Join(m.MountPoint, name)
-			return path, os.Mkdir(path, 0o755)
-		}
-	}
-	return "", errors.New("no file system of type cgroup2 is mounted")
 }

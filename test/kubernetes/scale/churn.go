@@ -100,19 +100,15 @@ func (c *churn) local(ctx context.Context, i int) error {
 	if err := json.Unmarshal(answer, &made); err != nil {
 		return err
 	}
-	at := &sandbox{container: fmt.Sprintf("churn-%d", i), namespace: namespaceName(namespace), name: name, uid: made.Metadata.UID}
-	took, err := c.a.add(ctx, at)
+	at, err := c.a.add(ctx, fmt.Sprintf("churn-%d", i), namespaceName(namespace), name, made.Metadata.UID)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	c.adds = append(c.adds, took)
+	c.adds = append(c.adds, at.took)
 	c.mu.Unlock()
-	if err := at.send(); err != nil {
-		return err
-	}
 	for _, ready := range []bool{false, true} {
-		if err := s.send(ctx, http.MethodPatch, path+"/"+name+"/status", podStatus(at.address.String(), nodeAddress(0).String(), ready)); err != nil {
+		if err := s.send(ctx, http.MethodPatch, path+"/"+name+"/status", podStatus(at.Addresses[0].String(), nodeAddress(0).String(), ready)); err != nil {
 			return err
 		}
 	}

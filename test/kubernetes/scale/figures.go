@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 // figures are the results.
@@ -51,7 +52,7 @@ func (a *agent) measure(ctx context.Context) (f *figures, err error) {
 	f = &figures{}
 	begin := time.Now()
 	if err := waitFor(ctx, 5*time.Minute, a.synced); err != nil {
-		return nil, fmt.Errorf("wait for the agent: %w\n%s", err, tail(filepath.Join(a.o.dir, "agent.log")))
+		return nil, fmt.Errorf("wait for the agent: %w\n%s", err, tail(netlab.LogFile(a.o.node)))
 	}
 	f.ready, f.listed = time.Since(begin), a.server.proxy.received.Load()
 	a.o.say("the agent knows everything")
@@ -65,7 +66,7 @@ func (a *agent) measure(ctx context.Context) (f *figures, err error) {
 	a.o.say("%d local pods have their networks; memory %.0f MiB", len(locals), f.atStart.rss)
 	a.profile("heap-start", "heap?gc=1")
 	if err := a.measureChurn(ctx, f, locals[0]); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, tail(filepath.Join(a.o.dir, "agent.log")))
+		return nil, fmt.Errorf("%w\n%s", err, tail(netlab.LogFile(a.o.node)))
 	}
 	if f.inChurn, err = a.memory(); err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func fill(ctx context.Context, o *options) (count int, err error) {
 		all.Go(func() {
 			for b := range batches {
 				if ctx.Err() == nil {
-					if err := put(ctx, b); err != nil {
+					if err := o.put(ctx, b); err != nil {
 						cancel(err)
 					}
 				}
@@ -83,7 +83,7 @@ func fill(ctx context.Context, o *options) (count int, err error) {
 }
 
 // put writes objects in one transaction, by etcd's JSON gateway.
-func put(ctx context.Context, all []stored) error {
+func (o *options) put(ctx context.Context, all []stored) error {
 	var operations []object
 	for _, s := range all {
 		value, err := json.Marshal(s.object)
@@ -100,7 +100,7 @@ func put(ctx context.Context, all []stored) error {
 	if err != nil {
 		return err
 	}
-	response, err := http.DefaultClient.Do(r)
+	response, err := o.client.Do(r)
 	if err != nil {
 		return fmt.Errorf("write to etcd: %w", err)
 	}

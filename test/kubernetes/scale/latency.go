@@ -23,7 +23,7 @@ const patience = 20 * time.Second
 
 // table is one of the datapath's maps.
 func (a *agent) table(name string) (*ebpf.Map, error) {
-	paths, err := filepath.Glob(filepath.Join(a.o.dir, "bpf/beeline/maps", name+"*"))
+	paths, err := filepath.Glob(filepath.Join(a.o.node.BPFFS, "maps", name+"*"))
 	if err != nil || len(paths) == 0 {
 		return nil, fmt.Errorf("no map %s: %w", name, err)
 	}
@@ -113,7 +113,7 @@ func (a *agent) timePolicies(ctx context.Context, local *sandbox) ([]time.Durati
 		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": object{"name": "timed"},
 		"spec": object{"podSelector": object{}, "ingress": []any{object{"from": []any{object{"podSelector": object{}}}}}},
 	}
-	state := a.entries("policy_pods", func(int) []byte { return addressKey(local.address.String()) })
+	state := a.entries("policy_pods", func(int) []byte { return addressKey(local.Addresses[0].String()) })
 	return a.timeEach(state, a.comeAndGo(ctx, path, "timed", made))
 }
 
@@ -131,12 +131,16 @@ func (a *agent) timeServices(ctx context.Context) ([]time.Duration, error) {
 
 // timeNodes creates and deletes a node, until the kernel has or loses the route to its pods, which the agent writes after the
 // datapath's table.
-func (a *agent) timeNodes(ctx context.Context) ([]time.Duration, error) {
+func (a *agent) timeNodes(ctx context.Context) (all []time.Duration, err error) {
 	n := a.o.nodes
 	pod := net.ParseIP(podAddress(n, firstAddress))
-	route := func(int) (string, error) {
-		routes, err := netlink.RouteGet(pod)
-		return fmt.Sprint(routes, err), nil // an error is the state without a route
-	}
-	return a.timeEach(route, a.comeAndGo(ctx, "/api/v1/nodes", nodeName(n), node(n, spareAddress)))
+	err = a.o.node.Netlink(func(h *netlink.Handle) error {
+		route := func(int) (string, error) {
+			routes, err := h.RouteGet(pod)
+			return fmt.Sprint(routes, err), nil // an error is the state without a route
+		}
+		all, err = a.timeEach(route, a.comeAndGo(ctx, "/api/v1/nodes", nodeName(n), node(n, spareAddress)))
+		return err
+	})
+	return all, err
 }

@@ -13,28 +13,30 @@ type proxy struct {
 	received atomic.Int64
 }
 
-func startProxy(ctx context.Context, to string) (*proxy, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+func startProxy(ctx context.Context, o *options) (p *proxy, err error) {
+	p = &proxy{}
+	if err := o.node.Do(func() error {
+		p.listener, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	}); err != nil {
 		return nil, err
 	}
-	p := &proxy{listener: listener}
-	context.AfterFunc(ctx, func() { listener.Close() })
+	context.AfterFunc(ctx, func() { p.listener.Close() })
 	go func() {
 		for {
-			client, err := listener.Accept()
+			client, err := p.listener.Accept()
 			if err != nil {
 				return // closed
 			}
-			go p.serve(client, to)
+			go p.serve(ctx, client, o)
 		}
 	}()
 	return p, nil
 }
 
-func (p *proxy) serve(client net.Conn, to string) {
+func (p *proxy) serve(ctx context.Context, client net.Conn, o *options) {
 	defer client.Close()
-	server, err := net.Dial("tcp", to)
+	server, err := o.dial(ctx, "tcp", serverAt)
 	if err != nil {
 		return // the agent tries again
 	}

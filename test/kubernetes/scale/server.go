@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,7 +19,7 @@ import (
 
 // server is etcd and an API server, with one user that has all permissions.
 type server struct {
-	client *http.Client
+	o *options
 	// kubeconfig is the agent's, through the proxy.
 	kubeconfig string
 	proxy      *proxy
@@ -44,7 +43,7 @@ func startServer(ctx context.Context, o *options) (*server, error) {
 		return nil, err
 	}
 	at := func(name string) string { return filepath.Join(o.dir, name) }
-	between, err := startProxy(ctx, serverAt)
+	between, err := startProxy(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -71,13 +70,13 @@ func startServer(ctx context.Context, o *options) (*server, error) {
 		// The API server of a cluster runs on another machine: a low priority keeps it from delaying the agent.
 		cmd := exec.CommandContext(ctx, "nice", append([]string{"-n", "19", path}, args...)...)
 		cmd.Stdout, cmd.Stderr = log, log
-		return cmd.Start() // ends with the process namespace
+		return o.node.Start(cmd) // ends with the lab
 	}
 	if err := start("etcd", "--data-dir", at("etcd"), "--unsafe-no-fsync", "--quota-backend-bytes", "8589934592",
 		"--max-txn-ops", fmt.Sprint(batch), "--max-request-bytes", "33554432", "--snapshot-count", "1000"); err != nil {
 		return nil, err
 	}
-	if err := waitFor(ctx, time.Minute, func() error { return put(ctx, nil) }); err != nil {
+	if err := waitFor(ctx, time.Minute, func() error { return o.put(ctx, nil) }); err != nil {
 		return nil, fmt.Errorf("wait for etcd: %w\n%s", err, tail(at("etcd.log")))
 	}
 	begin := time.Now()
@@ -94,10 +93,7 @@ func startServer(ctx context.Context, o *options) (*server, error) {
 		"--enable-priority-and-fairness=false"); err != nil {
 		return nil, err
 	}
-	s := &server{kubeconfig: at("kubeconfig"), proxy: between, client: &http.Client{Transport: &http.Transport{
-		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, // this namespace has no other process on its loopback
-		MaxIdleConnsPerHost: 64,
-	}}}
+	s := &server{o: o, kubeconfig: at("kubeconfig"), proxy: between}
 	if err := waitFor(ctx, 8*time.Minute, func() error { return s.send(ctx, http.MethodGet, "/readyz", nil) }); err != nil {
 		return nil, fmt.Errorf("wait for the API server: %w\n%s", err, tail(at("kube-apiserver.log")))
 	}
@@ -148,7 +144,7 @@ func (s *server) ask(ctx context.Context, method, path string, body object) (ans
 		request.Header.Set("Content-Type", "application/merge-patch+json")
 	}
 	begin := time.Now()
-	response, err := s.client.Do(request)
+	response, err := s.o.client.Do(request)
 	if err != nil {
 		return nil, err
 	}
