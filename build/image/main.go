@@ -17,12 +17,14 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 func main() {
+	syscall.Umask(0o022) // the archive has the modes of the files that this program writes
 	os.Exit(run(os.Args[1:], os.Stderr))
 }
 

@@ -123,16 +123,7 @@ func writeLayout(dir string, img v1.Image, ref name.Tag) error {
 	if err != nil {
 		return err
 	}
-	if err := index.WriteFile("manifest.json", text, 0o644); err != nil {
-		return err
-	}
-	// The modes must not depend on the umask.
-	return filepath.Walk(dir, func(file string, info os.FileInfo, err error) error {
-		if err != nil || info.IsDir() {
-			return errors.Join(err, os.Chmod(file, 0o755))
-		}
-		return os.Chmod(file, 0o644)
-	})
+	return index.WriteFile("manifest.json", text, 0o644)
 }
 
 func blob(h v1.Hash) string { return path.Join("blobs", h.Algorithm, h.Hex) }

@@ -26,11 +26,6 @@ func Build(ctx context.Context, c kubebuild.Cache, kubernetes string, print kube
 		return nil, err
 	}
 	b := &builder{cache: c, kubernetes: kubernetes, dir: dir, print: print}
-	defer func() {
-		if b.work != "" {
-			os.RemoveAll(b.work)
-		}
-	}()
 	var all []Archive
 	for _, short := range slices.Sorted(maps.Keys(listed)) {
 		a := Archive{File: filepath.Join(dir, short+".tar"), Names: listed[short], Essential: essential[short] != ""}
@@ -71,8 +66,6 @@ type builder struct {
 	kubernetes string
 	dir        string
 	print      kubebuild.Printf
-	// work is a temporary directory with the packer; empty until an image is made.
-	work string
 }
 
 // image makes an archive unless it exists with the same recipe and binaries.
@@ -99,11 +92,13 @@ func (b *builder) image(ctx context.Context, a Archive, i image) error {
 	if _, err := os.Stat(a.File); err == nil && string(made) == recipe {
 		return nil
 	}
-	if err := b.prepare(ctx); err != nil {
+	b.print("making image %s", a.Names[0])
+	work, err := os.MkdirTemp(b.dir, ".work-")
+	if err != nil {
 		return err
 	}
-	b.print("making image %s", a.Names[0])
-	trees, err := b.trees(ctx, i)
+	defer os.RemoveAll(work)
+	trees, err := b.trees(ctx, i, work)
 	if err != nil {
 		return err
 	}
@@ -116,10 +111,10 @@ func (b *builder) image(ctx context.Context, a Archive, i image) error {
 			sources = append(sources, filepath.Join(kubernetesSource, path)+"="+i.files[path])
 		}
 	}
-	fresh := filepath.Join(b.work, "image.tar")
-	args := []string{"-o", fresh, "-name", a.Names[0], "-entrypoint", i.entrypoint, "-cmd", i.cmd,
+	fresh := filepath.Join(work, "image.tar")
+	args := []string{"run", ".", "-o", fresh, "-name", a.Names[0], "-entrypoint", i.entrypoint, "-cmd", i.cmd,
 		"-env", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-	if err := run(ctx, "", filepath.Join(b.work, "pack"), append(append(args, trees...), sources...)...); err != nil {
+	if err := run(ctx, "build/image", "go", append(append(args, trees...), sources...)...); err != nil {
 		return err
 	}
 	if err := os.Remove(recipePath); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -131,21 +126,8 @@ func (b *builder) image(ctx context.Context, a Archive, i image) error {
 	return os.WriteFile(recipePath, []byte(recipe), 0o644)
 }
 
-// prepare builds the program that packs images, once.
-func (b *builder) prepare(ctx context.Context) error {
-	if b.work != "" {
-		return nil
-	}
-	work, err := os.MkdirTemp(b.dir, ".work-")
-	if err != nil {
-		return err
-	}
-	b.work = work
-	return goBuild(ctx, "build/image", filepath.Join(work, "pack"), ".")
-}
-
-// trees returns the packer's arguments for the directories of the image, lower layers first.
-func (b *builder) trees(ctx context.Context, i image) ([]string, error) {
+// trees returns the packer's arguments for the directories of the image, lower layers first, those that it makes below work.
+func (b *builder) trees(ctx context.Context, i image, work string) ([]string, error) {
 	var args []string
 	base := ""
 	if i.base != "" {
@@ -156,14 +138,12 @@ func (b *builder) trees(ctx context.Context, i image) ([]string, error) {
 		args = append(args, base+"=/")
 	}
 	for _, name := range i.extra {
-		dir := filepath.Join(b.work, name)
-		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				return nil, err
-			}
-			if err := makeExtra(ctx, name, dir, base); err != nil {
-				return nil, err
-			}
+		dir := filepath.Join(work, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, err
+		}
+		if err := makeExtra(ctx, name, dir, base); err != nil {
+			return nil, err
 		}
 		args = append(args, dir+"=/")
 	}

@@ -72,7 +72,8 @@ func makeExtra(ctx context.Context, name, dir, base string) error {
 	case applets:
 		return linkApplets(ctx, dir, base)
 	case pauseProgram:
-		return goBuild(ctx, "", filepath.Join(dir, "pause"), "./test/kubernetes/images/pause")
+		return run(ctx, "", "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w",
+			"-o", filepath.Join(dir, "pause"), "./test/kubernetes/images/pause")
 	}
 	return nil
 }
@@ -114,9 +115,4 @@ func linkApplets(ctx context.Context, dir, base string) error {
 		}
 	}
 	return nil
-}
-
-// goBuild builds a program of this project. The directory dir decides which module it belongs to.
-func goBuild(ctx context.Context, dir, out, pkg string) error {
-	return run(ctx, dir, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", out, pkg)
 }
