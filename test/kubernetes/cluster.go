@@ -133,7 +133,7 @@ func describe(s machine.State) string {
 		text = "running"
 	}
 	if s.Ended > 0 {
-		text += fmt.Sprintf(", ended %d times, the last time with %s", s.Ended, s.Why)
+		text += fmt.Sprintf(", ended %d times, the last time with exit status %d", s.Ended, s.Status)
 	}
 	return text
 }

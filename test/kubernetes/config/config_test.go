@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
-	"github.com/beeline-cni/beeline/test/kubernetes/machine"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
@@ -25,15 +24,15 @@ var dual = plan.New(plan.Options{Family: plan.FamilyDual, Proxy: plan.ProxyNFTab
 // written.
 func TestServicesFindTheirFiles(t *testing.T) {
 	i := NewIdentities(dual)
-	control := i.ControlPlaneFiles()
-	node := i.NodeFiles(dual.Nodes[0])
+	control := i.controlPlaneFiles()
+	node := i.nodeFiles(dual.Nodes[0])
 	for _, m := range []struct {
 		name     string
 		files    Files
-		services []machine.Service
+		services []service
 	}{
-		{plan.ControlPlane, control, ControlPlaneServices(dual)},
-		{"n1", node, NodeServices(dual, dual.Nodes[0])},
+		{plan.ControlPlane, control, controlPlaneServices(dual)},
+		{"n1", node, nodeServices(dual, dual.Nodes[0])},
 	} {
 		texts := string(m.files["kubelet.yaml"]) + string(m.files["kube-proxy.yaml"])
 		for _, s := range m.services {
@@ -58,13 +57,13 @@ func TestServicesFindTheirFiles(t *testing.T) {
 
 func TestNoKubeProxyWhereNoneIsWanted(t *testing.T) {
 	c := plan.New(plan.Options{}.Defaults())
-	for _, s := range NodeServices(c, c.Nodes[0]) {
+	for _, s := range nodeServices(c, c.Nodes[0]) {
 		if s.Name == "kube-proxy" {
 			t.Error("kube-proxy is started")
 		}
 	}
 	i := NewIdentities(c)
-	files := i.NodeFiles(c.Nodes[0])
+	files := i.nodeFiles(c.Nodes[0])
 	for name := range files {
 		if strings.HasPrefix(name, "kube-proxy") {
 			t.Errorf("the node has %s", name)
@@ -73,7 +72,7 @@ func TestNoKubeProxyWhereNoneIsWanted(t *testing.T) {
 }
 
 func TestNodeFilesSayWhatWasChosen(t *testing.T) {
-	files := NewIdentities(dual).NodeFiles(dual.Nodes[1])
+	files := NewIdentities(dual).nodeFiles(dual.Nodes[1])
 	var proxy struct{ Mode, ClusterCIDR, HostnameOverride string }
 	if err := yaml.Unmarshal(files["kube-proxy.yaml"], &proxy); err != nil {
 		t.Fatal(err)
@@ -107,9 +106,9 @@ func TestNodeFilesSayWhatWasChosen(t *testing.T) {
 func TestNothingOfIPv4(t *testing.T) {
 	six := plan.New(plan.Options{Family: plan.FamilyIPv6, Proxy: plan.ProxyNFTables}.Defaults())
 	i := NewIdentities(six)
-	files := i.NodeFiles(six.Nodes[0])
+	files := i.nodeFiles(six.Nodes[0])
 	all := string(files["kubelet.yaml"]) + string(files["kube-proxy.yaml"]) + string(files["kubelet.kubeconfig"]) + string(CoreDNS(six))
-	for _, s := range append(ControlPlaneServices(six), NodeServices(six, six.Nodes[0])...) {
+	for _, s := range append(controlPlaneServices(six), nodeServices(six, six.Nodes[0])...) {
 		all += "\n" + strings.Join(s.Args, "\n")
 	}
 	for _, want := range []string{
@@ -129,7 +128,7 @@ func TestNothingOfIPv4(t *testing.T) {
 
 // TestKubeconfig checks the identities of the clients.
 func TestKubeconfig(t *testing.T) {
-	files := NewIdentities(dual).NodeFiles(dual.Nodes[0])
+	files := NewIdentities(dual).nodeFiles(dual.Nodes[0])
 	var k struct {
 		Clusters []struct{ Cluster struct{ Server string } }
 		Users    []struct {
@@ -214,7 +213,7 @@ func TestFilesAreForRootOnly(t *testing.T) {
 func TestNodesWaitForTheirAgent(t *testing.T) {
 	for _, network := range plan.Networks {
 		i := NewIdentities(plan.New(plan.Options{Network: network}.Defaults()))
-		files := i.NodeFiles(i.cluster.Nodes[0])
+		files := i.nodeFiles(i.cluster.Nodes[0])
 		var kubelet struct{ RegisterWithTaints []corev1.Taint }
 		if err := yaml.Unmarshal(files["kubelet.yaml"], &kubelet); err != nil {
 			t.Fatal(err)

@@ -41,13 +41,22 @@ func (i *Identities) Administrator() []byte {
 	return i.kubeconfig("kubernetes-admin", "system:masters")
 }
 
-// ControlPlaneFiles returns the files of the control plane's components.
-func (i *Identities) ControlPlaneFiles() Files {
+// Files returns the files of a machine's components.
+func (i *Identities) Files(m plan.Machine) Files {
+	if m.IsNode() {
+		return i.nodeFiles(m)
+	}
+	return i.controlPlaneFiles()
+}
+
+// controlPlaneFiles returns the files of the control plane's components.
+func (i *Identities) controlPlaneFiles() Files {
 	addresses := append(i.cluster.ControlPlane.Addresses(), netip.MustParseAddr("127.0.0.1"))
 	addresses = append(addresses, i.cluster.APIServiceIPs()...)
 	names := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + plan.Domain, "localhost"}
 	f := Files{
-		"ca.crt": i.authority.Certificate, "ca.key": i.authority.Key,
+		"services.sh": script(controlPlaneServices(i.cluster)),
+		"ca.crt":      i.authority.Certificate, "ca.key": i.authority.Key,
 		"front-proxy-ca.crt": i.frontProxy.Certificate, "service-accounts.key": i.signingKey,
 		"kube-controller-manager.kubeconfig": i.kubeconfig("system:kube-controller-manager"),
 		"kube-scheduler.kubeconfig":          i.kubeconfig("system:kube-scheduler"),
@@ -61,14 +70,15 @@ func (i *Identities) ControlPlaneFiles() Files {
 // notReadyTaint is the taint with which kubelets register nodes, and which Beeline's agent removes, see docs/upgrade.md.
 const notReadyTaint = "node.beeline-cni.github.io/agent-not-ready"
 
-// NodeFiles returns the files of a node's components.
-func (i *Identities) NodeFiles(m plan.Machine) Files {
+// nodeFiles returns the files of a node's components.
+func (i *Identities) nodeFiles(m plan.Machine) Files {
 	dir := plan.Dir(m.Name)
 	taint := ""
 	if i.cluster.Options.Network == plan.NetworkBeeline {
 		taint = notReadyTaint
 	}
 	f := Files{
+		"services.sh":        script(nodeServices(i.cluster, m)),
 		"ca.crt":             i.authority.Certificate,
 		"kubelet.kubeconfig": i.kubeconfig("system:node:"+m.Name, "system:nodes"),
 		"kubelet.yaml":       render("kubelet.yaml", map[string]any{"Dir": dir, "DNS": i.cluster.DNSServiceIP(), "Domain": plan.Domain, "Taint": taint}),

@@ -6,12 +6,40 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/beeline-cni/beeline/test/kubernetes/machine"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
 // etcd is private to the control plane's network namespace, so it needs no certificates.
 const etcdURL = "http://127.0.0.1:2379"
+
+// service is a program that a machine keeps running.
+type service struct {
+	// Name is also the name of its log.
+	Name string
+	// Args are the program, found in PATH, and its arguments.
+	Args []string
+	// After lists files: the service waits until they exist.
+	After []string
+}
+
+// script is services.sh, see machine/boot.sh.
+func script(services []service) []byte {
+	var b strings.Builder
+	for _, s := range services {
+		fmt.Fprintf(&b, "keep %s '%s'", s.Name, strings.Join(s.After, " "))
+		for _, a := range s.Args {
+			b.WriteString(" '" + a + "'") // no argument has a quote
+		}
+		b.WriteString(" &\n")
+	}
+	return []byte(b.String())
+}
+
+// APIServerReady is the file on a machine that exists once the API server has been ready. Services of the machine that
+// need it wait, because their own attempts become rare.
+func APIServerReady(machine string) string {
+	return filepath.Join(plan.Dir(machine), "api-server-ready")
+}
 
 // ImagesLoaded is the file on a node's disk that exists when containerd has the essential images. The kubelet waits for
 // it, because it cannot pull them.
@@ -20,13 +48,13 @@ const ImagesLoaded = "/var/lib/beeline-images-loaded"
 // ContainerdSocket is the socket of a node's containerd.
 const ContainerdSocket = "/run/containerd/containerd.sock"
 
-// ControlPlaneServices are the components of the control plane.
-func ControlPlaneServices(c plan.Cluster) []machine.Service {
+// controlPlaneServices are the components of the control plane.
+func controlPlaneServices(c plan.Cluster) []service {
 	dir := plan.Dir(plan.ControlPlane)
 	file := func(name string) string { return filepath.Join(dir, name) }
-	ready := []string{c.APIServer() + "/readyz"}
+	ready := []string{APIServerReady(plan.ControlPlane)}
 	address := c.ControlPlane.Addresses()[0].String()
-	return []machine.Service{
+	return []service{
 		{
 			Name: "etcd",
 			// The data need not outlive the cluster.
@@ -34,7 +62,7 @@ func ControlPlaneServices(c plan.Cluster) []machine.Service {
 		},
 		{
 			Name:  "kube-apiserver",
-			After: []string{etcdURL + "/readyz"},
+			After: []string{"/var/lib/etcd/member"},
 			Args: []string{
 				"kube-apiserver",
 				"--etcd-servers=" + etcdURL,
@@ -94,11 +122,11 @@ func ControlPlaneServices(c plan.Cluster) []machine.Service {
 	}
 }
 
-// NodeServices are the components of a node.
-func NodeServices(c plan.Cluster, m plan.Machine) []machine.Service {
+// nodeServices are the components of a node.
+func nodeServices(c plan.Cluster, m plan.Machine) []service {
 	dir := plan.Dir(m.Name)
-	ready := c.APIServer() + "/readyz"
-	services := []machine.Service{
+	ready := APIServerReady(m.Name)
+	services := []service{
 		{
 			Name: "containerd",
 			Args: []string{"containerd", "--config=" + filepath.Join(dir, "containerd.toml")},
@@ -116,7 +144,7 @@ func NodeServices(c plan.Cluster, m plan.Machine) []machine.Service {
 		},
 	}
 	if c.Options.Proxy != plan.ProxyNone {
-		services = append(services, machine.Service{
+		services = append(services, service{
 			Name:  "kube-proxy",
 			After: []string{ready},
 			Args:  []string{"kube-proxy", "--config=" + filepath.Join(dir, "kube-proxy.yaml")},

@@ -1,5 +1,5 @@
-# Process 1 of a machine: it joins the machine's cgroups, builds the machine's file system around itself, starts the
-# program boot, and reaps orphans. /usr is this machine's; all writable files are the machine's own. Its variables are
+# Process 1 of a machine: it joins the machine's cgroups, builds the machine's file system around itself, keeps the
+# machine's services running, and reaps orphans. /usr is this machine's; all writable files are the machine's own. Its variables are
 # set by Start.
 set -eu
 
@@ -66,8 +66,6 @@ done
 mount -t tmpfs -o nosuid,nodev,mode=755,size=256m run run
 mkdir -p ".$DIR" ".$BIN"
 mount --rbind "$DIR" ".$DIR"
-touch ".$BOOT"
-mount --bind "$BOOT" ".$BOOT"
 mount -t overlay -o "ro,lowerdir=$BINARIES" binaries ".$BIN"
 mount --rbind /dev dev
 mount -t tmpfs -o nosuid,nodev,mode=1777 shm dev/shm
@@ -115,5 +113,34 @@ cd /
 umount -l .old
 rmdir .old
 mount --make-rshared / # as the kubelet and privileged pods expect
-"$BOOT" "$NAME" &
+
+# keep NAME FILES PROGRAM [ARGUMENT]... runs a program once the files exist, and again when it ends. States reads its state.
+keep() {
+	log=/var/log/components/$1
+	for file in $2; do
+		until [ -e "$file" ]; do
+			sleep 0.1
+		done
+	done
+	shift 2
+	ended=0
+	status=0
+	while :; do
+		state "running $ended $status"
+		status=0
+		setsid "$@" </dev/null >>"$log.log" 2>&1 || status=$?
+		ended=$((ended + 1))
+		state "ended $ended $status"
+		sleep 1
+	done
+}
+state() {
+	echo "$1" >"$log.next"
+	mv "$log.next" "$log.state"
+}
+rm -f /var/log/components/*.state
+services=$DIR/services.sh
+unset NAME DISK DIR BIN BINARIES CGROUP V1 V2 joined
+# shellcheck source=/dev/null
+. "$services"
 wait

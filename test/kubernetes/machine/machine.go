@@ -1,3 +1,5 @@
+// Package machine runs a machine of the cluster: namespaces and cgroups whose process 1, boot.sh, keeps the machine's
+// services running. Powering it off kills everything in its cgroup.
 package machine
 
 import (
@@ -22,8 +24,9 @@ import (
 //go:embed boot.sh
 var bootScript string
 
-// Start starts a machine whose Spec is written and whose network namespace exists. The machine outlives this process.
-func Start(name string) error {
+// Start starts a machine whose directory has its files, among them services.sh, and whose network namespace exists. The
+// programs in the directories of binaries appear in its plan.BinDir. The machine outlives this process.
+func Start(name string, binaries []string) error {
 	h, err := readHierarchies()
 	if err != nil {
 		return err
@@ -32,13 +35,6 @@ func Start(name string) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-	}
-	if err := forgetFailures(name); err != nil {
-		return err
-	}
-	s, err := readSpec(name)
-	if err != nil {
-		return err
 	}
 	script := filepath.Join(plan.Dir(name), "boot.sh")
 	if err := os.WriteFile(script, []byte(bootScript), 0o644); err != nil {
@@ -54,8 +50,8 @@ func Start(name string) error {
 		v1 += mount + " " + options + "\n"
 	}
 	cmd := exec.Command("sh", script)
-	cmd.Env = append(environment, "NAME="+name, "DISK="+plan.Disk(name), "DIR="+plan.Dir(name), "BOOT="+plan.BootProgram,
-		"BIN="+plan.BinDir, "BINARIES="+strings.Join(s.Binaries, ":"), "CGROUP="+plan.CgroupName, "V1="+v1, "V2="+h.v2)
+	cmd.Env = append(environment, "NAME="+name, "DISK="+plan.Disk(name), "DIR="+plan.Dir(name),
+		"BIN="+plan.BinDir, "BINARIES="+strings.Join(binaries, ":"), "CGROUP="+plan.CgroupName, "V1="+v1, "V2="+h.v2)
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -98,24 +94,25 @@ func Stop(ctx context.Context, name string) error {
 // ErrStopped is the error for a machine that is not running.
 var ErrStopped = errors.New("is not running")
 
-// processes returns the cgroup v2 with the machine's processes that are in no container, their ids on the host, and the
-// id of the machine's process 1. It fails with ErrStopped if there is none.
-func processes(name string) (group string, pids []int, first int, err error) {
+// processes returns the cgroup v2 with the machine's processes that are in no container, and the id of the machine's
+// process 1 on the host. It fails with ErrStopped if there is none.
+func processes(name string) (group string, first int, err error) {
 	h, err := readHierarchies()
 	if err != nil {
-		return "", nil, 0, err
+		return "", 0, err
 	}
 	group = h.services(name)
-	if pids, err = cgroup.Processes(group); err != nil {
-		return "", nil, 0, err
+	pids, err := cgroup.Processes(group)
+	if err != nil {
+		return "", 0, err
 	}
 	for _, pid := range pids {
 		status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 		if err == nil && innermostPid(string(status)) == "1" {
-			return group, pids, pid, nil
+			return group, pid, nil
 		}
 	}
-	return "", nil, 0, fmt.Errorf("machine %s %w", name, ErrStopped)
+	return "", 0, fmt.Errorf("machine %s %w", name, ErrStopped)
 }
 
 // innermostPid returns a process's id in its own PID namespace, see NSpid in proc_pid_status(5).
@@ -134,7 +131,7 @@ const joinAndRun = `echo $$ >"$0/cgroup.procs" && exec "$@"`
 
 // Command makes a command in all namespaces of the machine and in its cgroup v2, to which socket programs are attached.
 func Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
-	group, _, pid, err := processes(name)
+	group, pid, err := processes(name)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +143,7 @@ func Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error
 
 // Running reports whether the machine's process 1 exists.
 func Running(name string) (bool, error) {
-	_, _, _, err := processes(name)
+	_, _, err := processes(name)
 	if errors.Is(err, ErrStopped) {
 		return false, nil
 	}

@@ -1,78 +1,43 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// failureSuffix is the suffix of files beside the logs, which record how often and how a service ended since the start.
-const failureSuffix = ".ended"
-
-// recordFailure is called inside the machine.
-func recordFailure(service string, times int, why string) error {
-	return file.Replace(filepath.Join("/var/log/components", service+failureSuffix), fmt.Appendf(nil, "%d %s\n", times, why))
-}
-
-func forgetFailures(name string) error {
-	old, err := filepath.Glob(filepath.Join(plan.LogDir(name), "*"+failureSuffix))
-	if err != nil {
-		return err
-	}
-	for _, path := range old {
-		if err := os.Remove(path); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// State is the state of a service, or of the machine's process 1.
+// State is the state of a service.
 type State struct {
 	Service string
 	Running bool
-	// Ended is how often it ended since the machine's start, and Why how it ended the last time.
-	Ended int
-	Why   string
+	// Ended is how often it ended since the machine's start, and Status its last exit status: 128 and a signal's number if
+	// that ended it.
+	Ended, Status int
 }
 
-// States returns the states of the machine's services in the order of its Spec. It fails with ErrStopped if the machine
-// is not running.
-func States(name string) ([]State, error) {
-	s, err := readSpec(name)
+// States returns the states of the machine's services that have started, sorted by name. It fails with ErrStopped if the
+// machine is not running.
+func States(name string) (states []State, err error) {
+	if _, _, err := processes(name); err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(plan.LogDir(name), "*.state"))
 	if err != nil {
 		return nil, err
 	}
-	_, pids, _, err := processes(name)
-	if err != nil {
-		return nil, err
-	}
-	var running []string
-	for _, pid := range pids {
-		arguments, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-		if err == nil {
-			program, _, _ := strings.Cut(string(arguments), "\x00")
-			running = append(running, filepath.Base(program))
-		}
-	}
-	var states []State
-	for _, service := range s.Services {
-		state := State{Service: service.Name, Running: slices.Contains(running, service.Args[0])}
-		record, err := os.ReadFile(filepath.Join(plan.LogDir(name), service.Name+failureSuffix))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
 			return nil, err
 		}
-		times, why, _ := strings.Cut(strings.TrimSpace(string(record)), " ")
-		state.Ended, _ = strconv.Atoi(times)
-		state.Why = why
+		state, word := State{Service: strings.TrimSuffix(filepath.Base(file), ".state")}, ""
+		if _, err := fmt.Sscan(string(text), &word, &state.Ended, &state.Status); err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+		state.Running = word == "running"
 		states = append(states, state)
 	}
 	return states, nil

@@ -24,9 +24,6 @@ const Kubeconfig = RunDir + "/kubeconfig"
 // BeelineManifest is the applied manifest of Beeline: the project's with the changes for this cluster.
 const BeelineManifest = RunDir + "/beeline.yaml"
 
-// BootProgram is the program of the machines' process 1.
-const BootProgram = RunDir + "/boot"
-
 // Record is the file that describes the cluster.
 const Record = RunDir + "/cluster.json"
 

@@ -81,5 +81,5 @@ func (b *Testbed) startNode(ctx context.Context, n plan.Machine) error {
 			}
 		}
 	}
-	return machine.Start(n.Name)
+	return machine.Start(n.Name, b.binaries)
 }

@@ -23,8 +23,6 @@ import (
 type Parts struct {
 	// Binaries are directories with the programs.
 	Binaries []string
-	// Boot is the program of the machines' process 1.
-	Boot string
 	// Images are the archives to import into every node.
 	Images []images.Archive
 }
@@ -48,13 +46,7 @@ func Build(ctx context.Context, kubernetes string, print Printf) (Parts, error) 
 	if err != nil {
 		return Parts{}, err
 	}
-	boot := filepath.Join(cache.Shared(), "boot")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", boot, "./test/kubernetes/machine/boot")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if _, err := Output(build); err != nil {
-		return Parts{}, err
-	}
-	return Parts{Binaries: cache.Bins(kubernetes), Boot: boot, Images: archives}, nil
+	return Parts{Binaries: cache.Bins(kubernetes), Images: archives}, nil
 }
 
 // requirements are programs that are not built here, with the Debian packages that have them.
@@ -143,11 +135,11 @@ func (b *Testbed) start(ctx context.Context, p Parts) error {
 	if err := wireAll(ctx, b.Cluster); err != nil {
 		return err
 	}
-	if err := b.configure(p); err != nil {
+	if err := b.configure(); err != nil {
 		return err
 	}
 	for _, m := range b.Cluster.Machines() {
-		if err := machine.Start(m.Name); err != nil {
+		if err := machine.Start(m.Name, b.binaries); err != nil {
 			return err
 		}
 	}
@@ -168,6 +160,11 @@ func (b *Testbed) start(ctx context.Context, p Parts) error {
 		return err
 	}
 	step("the API server is ready")
+	for _, m := range b.Cluster.Machines() {
+		if err := os.WriteFile(config.APIServerReady(m.Name), nil, 0o644); err != nil {
+			return err
+		}
+	}
 	if err := b.applyManifest(ctx, string(config.CoreDNS(b.Cluster))); err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func (b *Testbed) failing() error {
 		}
 		for _, s := range states {
 			if s.Ended >= endings {
-				return fmt.Errorf("%s of %s keeps failing (%s); the end of its log:\n%s", s.Service, m.Name, s.Why, Tail(m.Name, s.Service))
+				return fmt.Errorf("%s of %s keeps failing (exit status %d); the end of its log:\n%s", s.Service, m.Name, s.Status, Tail(m.Name, s.Service))
 			}
 		}
 	}
