@@ -14,23 +14,17 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 	"time"
+
+	"github.com/beeline-cni/beeline/test/program"
 )
 
 // errFailed means that a run failed.
 var errFailed = errors.New("runs failed")
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "campaign: %v\n", err)
-		os.Exit(1)
-	}
+	program.Main("campaign", func(ctx context.Context, args []string) error { return run(ctx, args, os.Stdout) })
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {

@@ -3,22 +3,14 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/beeline-cni/beeline/test/program"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newRootCommand().ExecuteContext(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "cluster: %v\n", err)
-		os.Exit(1)
-	}
+	program.Main("cluster", func(ctx context.Context, _ []string) error { return newRootCommand().ExecuteContext(ctx) })
 }
 
 func newRootCommand() *cobra.Command {

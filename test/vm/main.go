@@ -13,23 +13,15 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/beeline-cni/beeline/test/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "vm: %v\n", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("vm", run) }
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("vm", flag.ContinueOnError)

@@ -8,7 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+
+	"github.com/beeline-cni/beeline/test/program"
 )
 
 // store keeps unpacked Debian packages in the user's cache directory. What is there stays in use: remove the
@@ -62,14 +63,9 @@ func (s store) get(ctx context.Context, name string, pkg debian, prepare func(di
 	return dir, nil
 }
 
-// output runs a command; its error says what the command said.
+// output runs a command in a directory.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	var stdout, stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return stdout.String(), nil
+	return program.Output(cmd)
 }

@@ -7,79 +7,63 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/beeline-cni/beeline/test/kubernetes/testcluster"
+	"github.com/beeline-cni/beeline/test/program"
 )
 
 // processes is the number of parallel tests. They mostly wait for pods, so two CPUs suffice.
 const processes = 8
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	failed, err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "conformance: %v\n", err)
-	}
-	if failed || err != nil {
-		os.Exit(1)
-	}
-}
+func main() { program.Main("conformance", run) }
 
-func run(ctx context.Context, args []string) (failed bool, err error) {
+func run(ctx context.Context, args []string) error {
 	known := slices.Sorted(maps.Keys(selections))
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
 	tests := flags.String("tests", "conformance", "which tests to run: "+strings.Join(known, ", "))
-	out := flags.String("out", "", "`directory` that keeps upstream's reports and log; none are kept unless given")
+	out := flags.String("out", "bin/conformance", "`directory` for upstream's reports and log")
 	if err := flags.Parse(args); err != nil {
-		return false, err
+		return err
 	}
 	chosen, there := selections[*tests]
 	if !there {
-		return false, fmt.Errorf("-tests: %q is none of %s", *tests, strings.Join(known, ", "))
+		return fmt.Errorf("-tests: %q is none of %s", *tests, strings.Join(known, ", "))
 	}
-	dir := *out
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "beeline-conformance-"); err != nil {
-			return false, err
-		}
-		defer os.RemoveAll(dir)
-	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return false, err
+	dir, err := filepath.Abs(*out)
+	if err != nil {
+		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return false, err
+		return err
 	}
 	cluster, err := testcluster.Open()
 	if err != nil {
-		return false, err
+		return err
 	}
 	listed, err := list(ctx, cluster, chosen, dir)
 	if err != nil {
-		return false, fmt.Errorf("list upstream's tests: %w", err)
+		return fmt.Errorf("list upstream's tests: %w", err)
 	}
 	lacking, err := chosen.lacking(listed)
 	if err != nil {
-		return false, err
+		return err
 	}
 	ran, runErr := runTests(ctx, cluster, chosen.here(), dir)
 	verdicts := evaluate(listed, ran, lacking)
-	failed = emit(os.Stdout, verdicts)
-	if !failed && runErr != nil {
-		return true, runErr // ginkgo failed although no test did
+	if emit(os.Stdout, verdicts) {
+		return errors.New("tests failed")
 	}
-	return failed, nil
+	return runErr // ginkgo may fail although no test did
 }
 
 // list lists the selected tests without running any.

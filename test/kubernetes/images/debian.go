@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/beeline-cni/beeline/test/program"
 )
 
 //go:embed debian.sh
@@ -45,14 +47,9 @@ var unwanted = []string{
 	"etc/wgetrc", "usr/bin/perl*", "usr/share/dpkg", "usr/bin/dpkg*", "usr/lib/x86_64-linux-gnu/gconv",
 }
 
-// run runs a command. The error contains its output.
 func run(ctx context.Context, dir, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		text := strings.TrimSpace(string(out))
-		return fmt.Errorf("%s: %w: %s", name, err, text[max(0, len(text)-2000):])
-	}
-	return nil
+	_, err := program.Output(cmd)
+	return err
 }

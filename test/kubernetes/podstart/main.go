@@ -14,25 +14,16 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
+	"github.com/beeline-cni/beeline/test/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "podstart: %v\n", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("podstart", run) }
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("podstart", flag.ContinueOnError)

@@ -19,11 +19,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
+
+	"github.com/beeline-cni/beeline/test/program"
 )
 
 // commands are the commands by name, with the number of arguments that each needs.
@@ -44,15 +43,7 @@ var commands = map[string]struct {
 	"wait":    {0, wait},
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "probe: %v\n", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("probe", run) }
 
 func run(ctx context.Context, args []string) error {
 	if len(args) > 0 {

@@ -16,10 +16,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/file"
@@ -27,6 +25,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 	"github.com/beeline-cni/beeline/test/netlab"
+	"github.com/beeline-cni/beeline/test/program"
 )
 
 // options are the flags.
@@ -77,13 +76,7 @@ func main() {
 	flag.StringVar(&o.profiles, "profiles", "", "`directory` to write the agent's log and profiles to (for an agent built with the tag pprof)")
 	flag.BoolVar(&o.strict, "strict", false, "fail if a target is missed")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		stop()
-		fmt.Fprintln(os.Stderr, "scale:", err)
-		os.Exit(1)
-	}
+	program.Main("scale", func(ctx context.Context, _ []string) error { return run(ctx, o) })
 }
 
 // run makes a lab of two nodes, the measured one and one that replies for all others, and measures.

@@ -11,27 +11,18 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/beeline-cni/beeline/lab/kubebuild"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 	"github.com/beeline-cni/beeline/test/kubernetes/testcluster"
+	"github.com/beeline-cni/beeline/test/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "suite: %v\n", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("suite", run) }
 
 // round is one cluster and the tests that run on it, in this order.
 type round struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/beeline-cni/beeline/test/kubernetes/images"
 	"github.com/beeline-cni/beeline/test/kubernetes/machine"
+	"github.com/beeline-cni/beeline/test/program"
 )
 
 // namespace is the namespace of Kubernetes in containerd.
@@ -55,6 +56,6 @@ func ctr(ctx context.Context, node string, input io.Reader, args ...string) erro
 		return err
 	}
 	cmd.Stdin = input
-	_, err = Output(cmd)
+	_, err = program.Output(cmd)
 	return err
 }

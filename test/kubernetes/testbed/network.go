@@ -16,6 +16,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/beeline-cni/beeline/test/kubernetes/config"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+	"github.com/beeline-cni/beeline/test/program"
 )
 
 // installNetwork installs the network on the nodes. ranges are the pod CIDRs by node.
@@ -68,7 +69,7 @@ func (b *Testbed) writeOnNode(ctx context.Context, node, path string, content []
 		return err
 	}
 	cmd.Stdin = strings.NewReader(string(content))
-	_, err = Output(cmd)
+	_, err = program.Output(cmd)
 	return err
 }
 

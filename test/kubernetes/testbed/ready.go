@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/beeline-cni/beeline/test/program"
 )
 
 func (b *Testbed) apiServerReady() (bool, error) {
@@ -37,7 +39,7 @@ func (b *Testbed) awaitAll(ctx context.Context, kind, wanted, ready string) erro
 func (b *Testbed) applyManifest(ctx context.Context, manifest string) error {
 	cmd := b.Command(ctx, "kubectl", "apply", "-f", "-")
 	cmd.Stdin = strings.NewReader(manifest)
-	_, err := Output(cmd)
+	_, err := program.Output(cmd)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/beeline-cni/beeline/test/kubernetes/machine"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+	"github.com/beeline-cni/beeline/test/program"
 )
 
 // ErrNotUp is the error if no cluster is up, or an incomplete one.
@@ -96,15 +97,5 @@ func (b *Testbed) NodeCommand(ctx context.Context, node string, args ...string) 
 
 // Kubectl runs kubectl and returns its output. The error contains stderr.
 func (b *Testbed) Kubectl(ctx context.Context, args ...string) (string, error) {
-	return Output(b.Command(ctx, "kubectl", args...))
-}
-
-// Output runs a command and returns its output. The error contains stderr.
-func Output(cmd *exec.Cmd) (string, error) {
-	var stdout, stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return strings.TrimSpace(stdout.String()), nil
+	return program.Output(b.Command(ctx, "kubectl", args...))
 }

@@ -8,10 +8,11 @@ import (
 	"strings"
 
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+	"github.com/beeline-cni/beeline/test/program"
 )
 
 func run(ctx context.Context, name string, args ...string) error {
-	_, err := Output(exec.CommandContext(ctx, name, args...))
+	_, err := program.Output(exec.CommandContext(ctx, name, args...))
 	return err
 }
 
@@ -24,7 +25,7 @@ func apply(ctx context.Context, batches ...plan.Batch) error {
 		}
 		cmd := exec.CommandContext(ctx, "ip", args...)
 		cmd.Stdin = strings.NewReader(strings.Join(b.Commands, "\n") + "\n")
-		if _, err := Output(cmd); err != nil {
+		if _, err := program.Output(cmd); err != nil {
 			return fmt.Errorf("wire %s: %w", b.Netns, err)
 		}
 	}
@@ -75,7 +76,7 @@ func wireAll(ctx context.Context, c plan.Cluster) error {
 
 // ourNamespaces lists the network namespaces of this machine with the cluster's prefix.
 func ourNamespaces(ctx context.Context) ([]string, error) {
-	out, err := Output(exec.CommandContext(ctx, "ip", "netns", "list"))
+	out, err := program.Output(exec.CommandContext(ctx, "ip", "netns", "list"))
 	if err != nil {
 		return nil, err
 	}

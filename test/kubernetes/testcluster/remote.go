@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/beeline-cni/beeline/lab/kubebuild"
-	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
+	"github.com/beeline-cni/beeline/test/program"
 )
 
 // namespace holds the pods through which commands run on nodes.
@@ -86,7 +86,7 @@ func (r *Remote) Load(ctx context.Context, archive string, nodes ...string) erro
 		if err != nil {
 			return err
 		}
-		ctr, err := testbed.Output(cmd)
+		ctr, err := program.Output(cmd)
 		if err != nil {
 			return fmt.Errorf("find ctr on %s: %w", node, err)
 		}
@@ -99,7 +99,7 @@ func (r *Remote) Load(ctx context.Context, archive string, nodes ...string) erro
 			return err
 		}
 		cmd.Stdin = f
-		if _, err := testbed.Output(cmd); err != nil {
+		if _, err := program.Output(cmd); err != nil {
 			return fmt.Errorf("load %s on %s: %w", archive, node, err)
 		}
 	}
@@ -115,7 +115,7 @@ func (r *Remote) Close() error {
 func (r *Remote) kubectl(ctx context.Context, input string, args ...string) (string, error) {
 	cmd := r.Command(ctx, "kubectl", args...)
 	cmd.Stdin = strings.NewReader(input)
-	return testbed.Output(cmd)
+	return program.Output(cmd)
 }
 
 // startPods starts a privileged pod on each node, and returns their names by node.
