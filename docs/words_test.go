@@ -46,10 +46,10 @@ var retired = []struct {
 }
 
 // checkedWords are the kinds of files that people read. wordsApart are files with other people's text, data, or this list:
-// the cached image recipes of the testbed have /etc/passwd, with the user nobody.
+// the images of the testbed have an /etc/passwd, with the user nobody.
 var (
 	checkedWords = regexp.MustCompile(`\.(md|go|c|h|ya?ml|sh|tpl)$|(^|/)(Makefile|Dockerfile)$`)
-	wordsApart   = regexp.MustCompile(`^bpf/headers/|_bpfel\.go$|/testdata/|^LICENSES/|^docs/reference/|^docs/(glossary\.md|words_test\.go)$|^test/kubernetes/images/extra\.go$`)
+	wordsApart   = regexp.MustCompile(`^bpf/headers/|_bpfel\.go$|/testdata/|^LICENSES/|^docs/reference/|^docs/(glossary\.md|words_test\.go)$|^test/kubernetes/images/extra\.sh$`)
 )
 
 // TestWords looks for retired words in all sources and pages.

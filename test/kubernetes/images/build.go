@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -137,15 +138,37 @@ func (b *builder) trees(ctx context.Context, i image, work string) ([]string, er
 		}
 		args = append(args, base+"=/")
 	}
-	for _, name := range i.extra {
-		dir := filepath.Join(work, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return nil, err
-		}
-		if err := makeExtra(ctx, name, dir, base); err != nil {
+	if i.extra != "" {
+		dir := filepath.Join(work, "extra")
+		if err := makeExtra(ctx, i.extra, dir, base); err != nil {
 			return nil, err
 		}
 		args = append(args, dir+"=/")
 	}
 	return args, nil
+}
+
+// The trees of images: what extra.sh makes, and the program pause.
+const (
+	agnhostFiles = "agnhost-files"
+	applets      = "applets"
+	pauseProgram = "pause"
+)
+
+//go:embed extra.sh
+var extraScript string
+
+//go:embed pause/main.go
+var pauseSource string
+
+// makeExtra makes a tree in a new directory. base is the tree of Debian packages of the same image.
+func makeExtra(ctx context.Context, name, dir, base string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if name == pauseProgram {
+		return run(ctx, "", "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w",
+			"-o", filepath.Join(dir, "pause"), "./test/kubernetes/images/pause")
+	}
+	return run(ctx, dir, "sh", "-c", extraScript, "sh", name, base)
 }

@@ -41,8 +41,8 @@ type image struct {
 	programs map[string]string
 	// files are files of Kubernetes' sources by path, with their paths in the image.
 	files map[string]string
-	// extra are trees made by this package, by name.
-	extra []string
+	// extra is a tree made by this package, by name.
+	extra string
 	// entrypoint and cmd are separated by spaces.
 	entrypoint, cmd string
 }
@@ -50,14 +50,14 @@ type image struct {
 // recipes are the images by the last part of their names, without the tag, which upstream's tests choose.
 var recipes = map[string]image{
 	"agnhost": agnhost,
-	"busybox": {base: small, extra: []string{applets}, cmd: "sh"},
+	"busybox": {base: small, extra: applets, cmd: "sh"},
 	// The network tests need only a server with a page instead of nginx.
-	"nginx": {base: small, extra: []string{applets, page}, cmd: "/bin/busybox httpd -f -p 80 -h /www"},
+	"nginx": {base: small, extra: applets, cmd: "/bin/busybox httpd -f -p 80 -h /www"},
 	"regression-issue-74839": {
 		programs:   map[string]string{"regression-issue-74839": "/regression-issue-74839"},
 		entrypoint: "/regression-issue-74839",
 	},
-	"pause":   {extra: []string{pauseProgram}, entrypoint: "/pause"},
+	"pause":   {extra: pauseProgram, entrypoint: "/pause"},
 	"coredns": {programs: map[string]string{"coredns": "/coredns"}, entrypoint: "/coredns"},
 }
 
@@ -69,7 +69,7 @@ var agnhost = image{
 	base:       toolbox,
 	programs:   map[string]string{"agnhost": "/agnhost", "coredns": "/coredns"},
 	files:      map[string]string{porter + "localhost.crt": "/localhost.crt", porter + "localhost.key": "/localhost.key"},
-	extra:      []string{agnhostFiles},
+	extra:      agnhostFiles,
 	entrypoint: "/agnhost",
 	cmd:        "pause",
 }
@@ -123,9 +123,13 @@ func shortName(name string) string {
 
 // text is the cache key of the image, except for its binaries.
 func (i image) text() string {
-	text := fmt.Sprintf("%+v %v %v", i, packages[i.base], extraTexts(i.extra))
-	if slices.Contains(i.extra, pauseProgram) {
+	text := fmt.Sprintf("%+v %v", i, packages[i.base])
+	switch i.extra {
+	case "":
+	case pauseProgram:
 		text += " " + pauseSource
+	default:
+		text += " " + extraScript
 	}
 	return text
 }

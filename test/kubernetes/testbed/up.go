@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -49,11 +48,6 @@ func Build(ctx context.Context, kubernetes string, print Printf) (Parts, error) 
 	return Parts{Binaries: cache.Bins(kubernetes), Images: archives}, nil
 }
 
-// requirements are programs that are not built here, with the Debian packages that have them.
-var requirements = map[string]string{
-	"ip": "iproute2", "nsenter": "util-linux", "sysctl": "procps", "runc": "runc", "iptables": "iptables", "nft": "nftables",
-}
-
 // pluginDir is Debian's directory of reference plugins.
 const pluginDir = "/usr/lib/cni"
 
@@ -61,19 +55,10 @@ func checkRequirements(o plan.Options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a cluster needs root")
 	}
-	var errs []error
-	for program, pkg := range requirements {
-		if _, err := exec.LookPath(program); err != nil {
-			errs = append(errs, fmt.Errorf("%s is missing (Debian package %s, make deps)", program, pkg))
-		}
-	}
-	if _, err := os.Stat(filepath.Join(pluginDir, "loopback")); err != nil {
-		errs = append(errs, fmt.Errorf("%s is missing (Debian package containernetworking-plugins, make deps)", pluginDir))
-	}
 	if _, err := os.Stat(beelineArchive); err != nil && o.Network == plan.NetworkBeeline {
-		errs = append(errs, fmt.Errorf("%w (make image)", err))
+		return fmt.Errorf("%w (make image)", err)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Up starts a cluster and waits until its nodes and CoreDNS are ready, which with NetworkNone they cannot be. A cluster
