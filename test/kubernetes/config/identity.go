@@ -55,7 +55,7 @@ func (i *Identities) controlPlaneFiles() Files {
 	addresses = append(addresses, i.cluster.APIServiceIPs()...)
 	names := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + plan.Domain, "localhost"}
 	f := Files{
-		"services.sh": script(controlPlaneServices(i.cluster)),
+		"services.sh": controlPlaneServices(i.cluster),
 		"ca.crt":      i.authority.Certificate, "ca.key": i.authority.Key,
 		"front-proxy-ca.crt": i.frontProxy.Certificate, "service-accounts.key": i.signingKey,
 		"kube-controller-manager.kubeconfig": i.kubeconfig("system:kube-controller-manager"),
@@ -78,7 +78,7 @@ func (i *Identities) nodeFiles(m plan.Machine) Files {
 		taint = notReadyTaint
 	}
 	f := Files{
-		"services.sh":        script(nodeServices(i.cluster, m)),
+		"services.sh":        nodeServices(i.cluster, m),
 		"ca.crt":             i.authority.Certificate,
 		"kubelet.kubeconfig": i.kubeconfig("system:node:"+m.Name, "system:nodes"),
 		"kubelet.yaml":       render("kubelet.yaml", map[string]any{"Dir": dir, "DNS": i.cluster.DNSServiceIP(), "Domain": plan.Domain, "Taint": taint}),
