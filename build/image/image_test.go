@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -58,7 +59,7 @@ func build(t *testing.T, args ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "image.tar")
 	var stderr bytes.Buffer
-	if code := run(append([]string{"-o", file, "-name", ref, "-arch", "amd64"}, args...), &stderr); code != 0 {
+	if code := run(append([]string{"-o", file, "-name", ref}, args...), &stderr); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
 	return file
@@ -82,7 +83,6 @@ func TestSameInputGivesSameBytes(t *testing.T) {
 }
 
 func TestLayerKeepsModesAndLinks(t *testing.T) {
-	t.Setenv("SOURCE_DATE_EPOCH", "86400")
 	img := loaded(t, build(t, append([]string{"-gzip"}, sources(t)...)...))
 	layers, err := img.Layers()
 	if err != nil || len(layers) != 1 {
@@ -106,7 +106,7 @@ func TestLayerKeepsModesAndLinks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.ModTime.Unix() != 86400 {
+		if h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.ModTime.Unix() != 0 {
 			t.Errorf("%s belongs to %d:%d %q and is of %v", h.Name, h.Uid, h.Gid, h.Uname, h.ModTime)
 		}
 		got = append(got, member{h.Name, h.Mode, h.Linkname})
@@ -123,7 +123,7 @@ func TestLayerKeepsModesAndLinks(t *testing.T) {
 
 // The two tables of contents of one archive lead to the same image with the same name.
 func TestArchiveIsBothFormats(t *testing.T) {
-	config := []string{"-entrypoint", "/bin/su -x", "-cmd", "a b", "-env", "A=1", "-env", "B=2=3", "-user", "1000", "-workdir", "/tmp", "-label", "x.y=z=1"}
+	config := []string{"-entrypoint", "/bin/su -x", "-cmd", "a b", "-env", "A=1", "-env", "B=2=3", "-user", "1000", "-label", "x.y=z=1"}
 	for _, flags := range [][]string{nil, {"-gzip"}} {
 		file := build(t, append(append(flags, config...), sources(t)...)...)
 		docker, oci := loaded(t, file), imported(t, file)
@@ -137,12 +137,12 @@ func TestArchiveIsBothFormats(t *testing.T) {
 			}
 			want := v1.Config{
 				Entrypoint: []string{"/bin/su", "-x"}, Cmd: []string{"a", "b"}, Env: []string{"A=1", "B=2=3"},
-				User: "1000", WorkingDir: "/tmp", Labels: map[string]string{"x.y": "z=1"},
+				User: "1000", Labels: map[string]string{"x.y": "z=1"},
 			}
 			if diff := cmp.Diff(want, got.Config); diff != "" {
 				t.Errorf("%v: %s: config (-want +got):\n%s", flags, format, diff)
 			}
-			if got.OS != "linux" || got.Architecture != "amd64" {
+			if got.OS != "linux" || got.Architecture != runtime.GOARCH {
 				t.Errorf("%v: %s: for %s/%s", flags, format, got.OS, got.Architecture)
 			}
 		}

@@ -14,11 +14,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -47,8 +44,6 @@ func run(args []string, stderr io.Writer) int {
 type options struct {
 	out, name string
 	gzip      bool
-	arch      string
-	epoch     time.Time
 	config    v1.Config
 	// sources are in the order of the command line.
 	sources []source
@@ -61,26 +56,13 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.out, "o", "", "archive to write")
 	f.StringVar(&o.name, "name", "", "name of the image with its tag, such as localhost/beeline:latest")
 	f.BoolVar(&o.gzip, "gzip", false, "compress the layer: smaller, but slower to make")
-	f.StringVar(&o.arch, "arch", runtime.GOARCH, "architecture of the programs, as GOARCH")
 	f.StringVar(&o.config.User, "user", "", "user of the container's process")
-	f.StringVar(&o.config.WorkingDir, "workdir", "", "working directory")
 	f.Func("entrypoint", "program and its first arguments, separated by spaces", words(&o.config.Entrypoint))
 	f.Func("cmd", "default arguments, separated by spaces", words(&o.config.Cmd))
-	f.Func("env", "KEY=VALUE of the environment; can be repeated", func(s string) error {
-		if key, _, ok := strings.Cut(s, "="); !ok || key == "" {
-			return errors.New("not KEY=VALUE")
-		}
-		o.config.Env = append(o.config.Env, s)
-		return nil
-	})
-	f.Func("label", "KEY=VALUE of a label; can be repeated", func(s string) error {
-		key, value, ok := strings.Cut(s, "=")
-		if !ok || key == "" {
-			return errors.New("not KEY=VALUE")
-		}
-		o.config.Labels[key] = value
-		return nil
-	})
+	f.Func("env", "KEY=VALUE of the environment; can be repeated", pair(func(key, value string) {
+		o.config.Env = append(o.config.Env, key+"="+value)
+	}))
+	f.Func("label", "KEY=VALUE of a label; can be repeated", pair(func(key, value string) { o.config.Labels[key] = value }))
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -94,9 +76,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		}
 		o.sources = append(o.sources, s)
 	}
-	var err error
-	o.epoch, err = epoch(os.Getenv("SOURCE_DATE_EPOCH"))
-	return o, err
+	return o, nil
 }
 
 func words(into *[]string) func(string) error {
@@ -106,14 +86,14 @@ func words(into *[]string) func(string) error {
 	}
 }
 
-// epoch reads SOURCE_DATE_EPOCH (reproducible-builds.org/specs/source-date-epoch): seconds since 1970, by default 0.
-func epoch(s string) (time.Time, error) {
-	if s == "" {
-		return time.Unix(0, 0).UTC(), nil
+// pair parses KEY=VALUE.
+func pair(set func(key, value string)) func(string) error {
+	return func(s string) error {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok || key == "" {
+			return errors.New("not KEY=VALUE")
+		}
+		set(key, value)
+		return nil
 	}
-	seconds, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
-	}
-	return time.Unix(seconds, 0).UTC(), nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -24,6 +25,9 @@ import (
 // nameAnnotation holds the full name of an image in an OCI layout for containerd. The standard's own annotation is the tag for some
 // programs and the full name for others.
 const nameAnnotation = "io.containerd.image.name"
+
+// epoch is the time of everything in an image.
+var epoch = time.Unix(0, 0).UTC()
 
 // pack writes the archive, or leaves an existing one untouched if it fails.
 func pack(o options) error {
@@ -58,7 +62,7 @@ func pack(o options) error {
 		return err
 	}
 	archive := filepath.Join(work, "archive.tar")
-	if err := writeTar(archive, files, o.epoch); err != nil {
+	if err := writeTar(archive, files); err != nil {
 		return fmt.Errorf("write archive: %w", err)
 	}
 	return os.Rename(archive, o.out)
@@ -66,7 +70,7 @@ func pack(o options) error {
 
 // makeLayer writes the content to a file and makes it a layer. Without -gzip the layer is a gzip stream that is not compressed.
 func makeLayer(file string, content tree, o options) (v1.Layer, error) {
-	if err := writeTar(file, content, o.epoch); err != nil {
+	if err := writeTar(file, content); err != nil {
 		return nil, err
 	}
 	level := gzip.NoCompression
@@ -78,7 +82,7 @@ func makeLayer(file string, content tree, o options) (v1.Layer, error) {
 
 // makeImage puts the layer on an empty base.
 func makeImage(layer v1.Layer, o options) (v1.Image, error) {
-	created := v1.Time{Time: o.epoch}
+	created := v1.Time{Time: epoch}
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err := mutate.Append(img, mutate.Addendum{Layer: layer, History: v1.History{Created: created, CreatedBy: "beeline build/image"}})
 	if err != nil {
@@ -90,7 +94,7 @@ func makeImage(layer v1.Layer, o options) (v1.Image, error) {
 	}
 	config = config.DeepCopy()
 	config.Created = created
-	config.OS, config.Architecture = "linux", o.arch
+	config.OS, config.Architecture = "linux", runtime.GOARCH
 	config.Config = o.config
 	return mutate.ConfigFile(img, config)
 }
@@ -129,7 +133,7 @@ func writeLayout(dir string, img v1.Image, ref name.Tag) error {
 func blob(h v1.Hash) string { return path.Join("blobs", h.Algorithm, h.Hex) }
 
 // writeTar writes the tree to a file, sorted by name.
-func writeTar(file string, t tree, epoch time.Time) (err error) {
+func writeTar(file string, t tree) (err error) {
 	f, err := os.Create(file)
 	if err != nil {
 		return err
@@ -137,7 +141,7 @@ func writeTar(file string, t tree, epoch time.Time) (err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := tar.NewWriter(f)
 	for _, name := range t.names() {
-		if err := writeEntry(w, name, t[name], epoch); err != nil {
+		if err := writeEntry(w, name, t[name]); err != nil {
 			return fmt.Errorf("pack /%s: %w", name, err)
 		}
 	}
@@ -145,7 +149,7 @@ func writeTar(file string, t tree, epoch time.Time) (err error) {
 }
 
 // writeEntry writes what is the same on every machine: type, mode, size, link target and content.
-func writeEntry(w *tar.Writer, name string, e entry, epoch time.Time) error {
+func writeEntry(w *tar.Writer, name string, e entry) error {
 	header := &tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o755, ModTime: epoch}
 	if e.info != nil {
 		link, err := e.link()
