@@ -22,7 +22,7 @@ func Build(ctx context.Context, c kubebuild.Cache, kubernetes string, print kube
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	listed, err := list(ctx, c, kubernetes)
+	listed, err := list(ctx, c, kubernetes, filepath.Join(dir, "repositories.yaml"))
 	if err != nil {
 		return nil, err
 	}
@@ -38,18 +38,12 @@ func Build(ctx context.Context, c kubebuild.Cache, kubernetes string, print kube
 	return all, nil
 }
 
-// list returns the images that upstream's tests use.
-func list(ctx context.Context, c kubebuild.Cache, kubernetes string) (map[string][]string, error) {
+// list returns the images that upstream's tests use, from these repositories.
+func list(ctx context.Context, c kubebuild.Cache, kubernetes, repositories string) (map[string][]string, error) {
 	tests, err := c.Path(kubernetes, "e2e.test")
 	if err != nil {
 		return nil, err
 	}
-	work, err := os.MkdirTemp("", "beeline-images-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(work)
-	repositories := filepath.Join(work, "repositories.yaml")
 	if err := os.WriteFile(repositories, []byte(RepositoryList), 0o644); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
+#!/bin/sh
 # Process 1 of a machine: it joins the machine's cgroups, builds the machine's file system around itself, keeps the
-# machine's services running, and reaps orphans. /usr is this machine's; all writable files are the machine's own. Its variables are
-# set by Start.
+# machine's services running, and reaps orphans. /usr is this machine's; all writable files are the machine's own. Start
+# sets its variables.
 set -eu
 
 if [ -z "${joined-}" ]; then
