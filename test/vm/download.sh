@@ -1,7 +1,8 @@
 #!/bin/sh
-# Downloads a Debian package into this directory and unpacks it into tree: download.sh NAME PATTERN SUITE. NAME may depend
-# on the newest kernel of its kind, which is then downloaded instead. Without NAME, it is the newest package that matches
-# PATTERN. SUITE is one of the archive of this machine's release, by sources and lists of its own: nothing here changes.
+# Downloads a Debian package into this directory and unpacks it into tree: download.sh NAME PATTERN SUITE. NAME may
+# depend on the newest kernel of its kind, which is then downloaded instead. Without NAME, it is the newest package that
+# matches PATTERN. SUITE is one of the archive of this machine's release, by sources and lists of its own: nothing here
+# changes.
 set -eu
 name=$1 pattern=$2 suite=$3
 
@@ -33,8 +34,10 @@ package() {
 	if [ -n "$pattern" ]; then
 		apt-cache search --names-only "$pattern" | cut -d ' ' -f 1 | sort -V | tail -n 1
 	else
-		apt-cache --no-all-versions show "$name" |
-			awk -v name="$name" '/^Package:/ { found = name } /^Depends: linux-image-/ { sub(",", "", $2); found = $2 } END { print found }'
+		apt-cache --no-all-versions show "$name" | awk '
+			/^Package:/ { found = $2 }
+			/^Depends: linux-image-/ { sub(",", "", $2); found = $2 }
+			END { print found }'
 	fi
 }
 found=$(package)

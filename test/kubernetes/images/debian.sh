@@ -1,6 +1,6 @@
 #!/bin/sh
-# Unpacks Debian packages with all their dependencies into the directory tree, without the paths in $unwanted, and runs no
-# scripts of theirs: debian.sh PACKAGE... apt works with an empty list of installed packages, and installs nothing.
+# Unpacks Debian packages with all their dependencies into the directory tree, without the paths in $unwanted, and runs
+# no scripts of theirs: debian.sh PACKAGE... apt works with an empty list of installed packages, and installs nothing.
 set -eu
 
 mkdir -p archives/partial

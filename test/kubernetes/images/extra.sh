@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes one of the images' own trees in this directory: extra.sh TREE BASE. BASE is the tree of Debian packages of the same
-# image.
+# Makes one of the images' own trees in this directory: extra.sh TREE BASE. BASE is the tree of Debian packages of the
+# same image.
 set -eu
 base=$2
 
@@ -32,8 +32,9 @@ END
 	ln -s nc.openbsd usr/bin/nc
 	ln -s mawk usr/bin/awk
 	;;
-applets) # gives busybox the names of its programs, as its own --install would; the loader is that of its own libraries
-	for name in $("$base/lib64/ld-linux-x86-64.so.2" --library-path "$base/lib/x86_64-linux-gnu" "$base/bin/busybox" --list); do
+applets) # busybox gets the names of its programs, as its own --install would do
+	loader=$base/lib64/ld-linux-x86-64.so.2
+	for name in $("$loader" --library-path "$base/lib/x86_64-linux-gnu" "$base/bin/busybox" --list); do
 		[ "$name" = busybox ] || ln -s /bin/busybox "usr/bin/$name"
 	done
 	mkdir www

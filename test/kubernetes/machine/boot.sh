@@ -115,7 +115,8 @@ umount -l .old
 rmdir .old
 mount --make-rshared / # as the kubelet and privileged pods expect
 
-# keep NAME FILES PROGRAM [ARGUMENT]... runs a program once the files exist, and again when it ends. States reads its state.
+# keep NAME FILES PROGRAM [ARGUMENT]... runs a program once the files exist, and again when it ends. States reads its
+# state.
 keep() {
 	log=/var/log/components/$1
 	for file in $2; do
