@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,7 +15,7 @@ func TestEvaluate(t *testing.T) {
 		name    string
 		listed  []spec
 		ran     []spec
-		lacking map[string]string
+		lacking []string
 		want    string
 	}{
 		{"all pass", listed, []spec{{Name: "a", State: passed}, {Name: "b", State: passed}}, nil, "a pass, b pass"},
@@ -23,8 +24,8 @@ func TestEvaluate(t *testing.T) {
 		{"one does not run", listed, []spec{{Name: "b", State: passed}}, nil, "a fail, b pass"},
 		{"nothing runs", listed, nil, nil, "a fail, b fail"},
 		{"nothing is listed", nil, nil, nil, "all fail"},
-		{"the kernel lacks its feature", listed[:1], nil, map[string]string{"a": "r"}, "a skip"},
-		{"it fails without its feature", listed, []spec{{Name: "a", State: "failed"}, {Name: "b", State: passed}}, map[string]string{"a": "r"}, "a skip, b pass"},
+		{"the kernel lacks its feature", listed[:1], nil, []string{"a"}, "a skip"},
+		{"it fails without its feature", listed, []spec{{Name: "a", State: "failed"}, {Name: "b", State: passed}}, []string{"a"}, "a skip, b pass"},
 		{"the preparation fails", listed[1:], []spec{{Name: "b", State: passed}, {Name: "BeforeSuite", State: "failed"}}, nil, "b pass, BeforeSuite fail"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -70,21 +71,21 @@ func TestReadReport(t *testing.T) {
 }
 
 func TestSelectionOfTheKernel(t *testing.T) {
-	listed := []spec{{Name: "[sig-network] Netpol a"}, {Name: "[sig-network] Netpol [Feature:X] b"}}
-	lacks := selection{focus: "Netpol", skip: "c", needs: []need{{"X", `\[Feature:X\]`, func() bool { return false }}}}
-	if got := lacks.here().flags("-"); strings.Join(got, " ") != `-focus=Netpol -skip=c|\[Feature:X\]` {
+	listed := []spec{{Name: "[sig-network] Netpol a"}, {Name: "[sig-network] Netpol [Feature:SCTPConnectivity] b"}}
+	s := selection{focus: "Netpol", skip: "c", sctp: true}
+	if got := s.here(false).flags("-"); strings.Join(got, " ") != `-focus=Netpol -skip=c|\[Feature:SCTPConnectivity\]` {
 		t.Errorf("flags %q", got)
 	}
-	got, err := lacks.lacking(listed)
-	if err != nil || len(got) != 1 || got[listed[1].Name] != "X" {
+	got, err := s.lacking(listed, false)
+	if err != nil || !slices.Equal(got, []string{listed[1].Name}) {
 		t.Errorf("lacking %v, %v", got, err)
 	}
-	if _, err := lacks.lacking(listed[:1]); err == nil {
+	if _, err := s.lacking(listed[:1], false); err == nil {
 		t.Error("no error for a need that no test has")
 	}
-	has := selection{focus: "Netpol", needs: []need{{"X", `\[Feature:X\]`, func() bool { return true }}}}
-	got, err = has.lacking(listed)
-	if flags := has.here().flags("-"); err != nil || len(got) > 0 || strings.Join(flags, " ") != "-focus=Netpol" {
+	s.skip = ""
+	got, err = s.lacking(listed, true)
+	if flags := s.here(true).flags("-"); err != nil || len(got) > 0 || strings.Join(flags, " ") != "-focus=Netpol" {
 		t.Errorf("with the feature present: lacking %v, flags %q, %v", got, flags, err)
 	}
 }

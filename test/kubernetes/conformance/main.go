@@ -54,11 +54,12 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("list upstream's tests: %w", err)
 	}
-	lacking, err := chosen.lacking(listed)
+	sctp := haveSCTP()
+	lacking, err := chosen.lacking(listed, sctp)
 	if err != nil {
 		return err
 	}
-	ran, runErr := runTests(ctx, cluster, chosen.here(), dir)
+	ran, runErr := runTests(ctx, cluster, chosen.here(sctp), dir)
 	verdicts := evaluate(listed, ran, lacking)
 	if emit(os.Stdout, verdicts) {
 		return errors.New("tests failed")

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"regexp"
 	"strings"
 
@@ -11,23 +11,18 @@ import (
 // selection selects upstream's tests by their names.
 type selection struct {
 	focus, skip string
-	// needs are kernel features that some of the tests need.
-	needs []need
+	// sctp says that some of the tests need SCTP, which a kernel may lack.
+	sctp bool
 }
 
-// need is a feature that a kernel may lack.
-type need struct {
-	name string
-	// by selects the tests that need it.
-	by    string
-	there func() bool
-}
+// needsSCTP selects the tests that need SCTP.
+const needsSCTP = `\[Feature:SCTPConnectivity\]`
 
 var selections = map[string]selection{
 	"conformance": {focus: `\[sig-network\].*\[Conformance\]`},
-	"netpol":      {focus: `\[sig-network\] Netpol `, needs: []need{{"SCTP", `\[Feature:SCTPConnectivity\]`, haveSCTP}}},
+	"netpol":      {focus: `\[sig-network\] Netpol `, sctp: true},
 	// Only for dual-stack clusters.
-	"dualstack": {focus: `\[sig-network\].*\[Feature:IPv6DualStack\]`, needs: []need{{"SCTP", `\[Feature:SCTPConnectivity\]`, haveSCTP}}},
+	"dualstack": {focus: `\[sig-network\].*\[Feature:IPv6DualStack\]`, sctp: true},
 	// Left out: tests that need a cloud or SCTP (Feature), stop components of the cluster (Disruptive), need the
 	// cluster to themselves (Serial), or take minutes (Slow).
 	"services": {
@@ -53,39 +48,26 @@ func (s selection) flags(prefix string) []string {
 	return flags
 }
 
-// here returns the selection without tests of features that this machine's kernel lacks.
-func (s selection) here() selection {
-	var skip []string
-	if s.skip != "" {
-		skip = append(skip, s.skip)
+// here returns the selection without the tests that need SCTP, if the kernel does not have it.
+func (s selection) here(sctp bool) selection {
+	if s.sctp && !sctp {
+		s.skip = strings.TrimPrefix(s.skip+"|"+needsSCTP, "|")
 	}
-	for _, n := range s.needs {
-		if !n.there() {
-			skip = append(skip, n.by)
-		}
-	}
-	s.skip = strings.Join(skip, "|")
 	return s
 }
 
-// lacking returns the features that this machine's kernel lacks, by the names of the listed tests that need them.
-func (s selection) lacking(listed []spec) (map[string]string, error) {
-	lacking := map[string]string{}
-	for _, n := range s.needs {
-		if n.there() {
-			continue
-		}
-		by := regexp.MustCompile(n.by)
-		found := false
-		for _, l := range listed {
-			if by.MatchString(l.Name) {
-				lacking[l.Name] = n.name
-				found = true
-			}
-		}
-		if !found {
-			return nil, fmt.Errorf("no test of upstream's needs %s: the selection is wrong", n.name)
+// lacking returns the listed tests that need SCTP, if the kernel does not have it.
+func (s selection) lacking(listed []spec, sctp bool) (names []string, err error) {
+	if !s.sctp || sctp {
+		return nil, nil
+	}
+	for _, l := range listed {
+		if regexp.MustCompile(needsSCTP).MatchString(l.Name) {
+			names = append(names, l.Name)
 		}
 	}
-	return lacking, nil
+	if len(names) == 0 {
+		err = errors.New("no test of upstream's needs SCTP: the selection is wrong")
+	}
+	return names, err
 }
