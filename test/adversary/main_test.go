@@ -53,7 +53,7 @@ func removeLeftLabs() (left []string, err error) {
 	return left, err
 }
 
-var build = sync.OnceValues(func() (netlab.Programs, error) { return netlab.Build(buildDir, "adversary") })
+var build = sync.OnceValues(func() (netlab.Programs, error) { return netlab.Build("", buildDir, "adversary") })
 
 // programs are the binaries under test: those in $BEELINE_BIN, or built once per run.
 func programs(t *testing.T) netlab.Programs {

@@ -209,7 +209,7 @@ func buildSources(t *testing.T, sources, version string) programs {
 	}
 	begin, built := time.Now(), make(chan result, 1)
 	go func() {
-		p, err := netlab.BuildSources(sources, buildDir, version)
+		p, err := netlab.Build(sources, buildDir, version)
 		built <- result{p, err}
 	}()
 	for {

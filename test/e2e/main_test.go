@@ -123,5 +123,5 @@ func built(t *testing.T, build func() (programs, error)) programs {
 
 // build builds the programs with this version string.
 func build(version string, flags ...string) (programs, error) {
-	return netlab.Build(buildDir, version, flags...)
+	return netlab.Build("", buildDir, version, flags...)
 }

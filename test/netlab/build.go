@@ -20,14 +20,9 @@ func (p Programs) Agent() string { return filepath.Join(p.Dir, "beeline-agent") 
 // Command is the path of the command line.
 func (p Programs) Command() string { return filepath.Join(p.Dir, "beeline") }
 
-// Build builds the programs with this version string, in a directory of that name below dir. Flags are more flags of go
-// build.
-func Build(dir, version string, flags ...string) (Programs, error) {
-	return BuildSources("", dir, version, flags...)
-}
-
-// BuildSources builds them from the module in the directory sources; empty is the module of the current directory.
-func BuildSources(sources, dir, version string, flags ...string) (Programs, error) {
+// Build builds the programs with this version string, in a directory of that name below dir, from the module in the
+// directory sources; empty is the module of the current directory. Flags are more flags of go build.
+func Build(sources, dir, version string, flags ...string) (Programs, error) {
 	p := Programs{filepath.Join(dir, version)}
 	args := slices.Concat([]string{"build", "-buildvcs=false", "-ldflags", "-X main.version=" + version}, flags, []string{"-o", p.Dir + "/"})
 	for _, name := range []string{"beeline-agent", "beeline-cni", "beeline"} {
