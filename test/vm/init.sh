@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # The only program of the machine: runs the tests and copies their output to the second serial port.
 /bin/busybox --install -s /bin
-export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root BEELINE_REQUIRE="$(cat /require)"
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root BEELINE_REQUIRE="$(cat /require)"
 mkdir -p /proc /sys /dev /tmp /run /root /var /etc /sbin
 ln -s /run /var/run
 ln -s /bin/modprobe /sbin/modprobe

@@ -19,9 +19,10 @@ const (
 	networkSubtests = "/^kube-proxy-ipvs$"
 )
 
-// networkPrograms are those of this machine that kube-proxy and the pods of that network need.
+// networkPrograms are those of this machine that the lab, kube-proxy and the pods of that network need. busybox has an ip,
+// too, without namespaces and batches.
 var networkPrograms = []string{
-	"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore",
+	"ip", "iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore",
 	"/usr/lib/cni/ptp", "/usr/lib/cni/host-local",
 }
 
