@@ -26,7 +26,7 @@ type requirement struct {
 
 var (
 	bridgeDevices  = device("bridges (CONFIG_BRIDGE)", "ip link add probe type bridge")
-	macvlanDevices = device("macvlan devices (CONFIG_MACVLAN)", "ip link add a type veth && ip link add probe link a type macvlan mode bridge")
+	macvlanDevices = device("macvlan devices (CONFIG_MACVLAN)", "ip link add name v0 type veth peer name v1 && ip link add link v0 name probe type macvlan mode bridge")
 	vxlanDevices   = device("VXLAN devices (CONFIG_VXLAN)", "ip link add probe type vxlan id 1 dstport 8472")
 	dummyDevices   = device("dummy devices (CONFIG_DUMMY)", "ip link add probe type dummy")
 	nftTables      = requirement{what: "nftables (CONFIG_NF_TABLES)", program: "nft", pkg: "nftables", command: "nft add table ip probe"}
