@@ -107,15 +107,20 @@ static __always_inline __be16 nat_port_candidate(const struct tuple *key, __u32 
  * handshake ends, and forged sources own every block, so a new external connection evicts no established one, and
  * any pending one of another external client.
  */
-static __always_inline bool nat_port_may_evict(const struct nat_new *fresh, const struct nat_entry *taken,
-					       enum nat_evict who, bool pending)
+GLOBAL_FN bool nat_port_may_evict(const struct nat_new *fresh, const struct nat_entry *taken, enum nat_evict who,
+				  bool pending)
 {
-	__be16 port = fresh->to.source_port;
-	__u32 owner = fresh->to.owner;
-	bool brief = nat_is_brief(&fresh->reply_tuple, taken, pending);
-	bool streams = who == NAT_EVICT_STREAMS && !(owner & NAT_OWNER_EXTERNAL);
+	bool brief, streams;
+	__be16 port;
+	__u32 owner;
 	int more;
 
+	if (!fresh || !taken)
+		return false;
+	port = fresh->to.source_port;
+	owner = fresh->to.owner;
+	brief = nat_is_brief(&fresh->reply_tuple, taken, pending);
+	streams = who == NAT_EVICT_STREAMS && !(owner & NAT_OWNER_EXTERNAL);
 	if (taken->owner == owner)
 		return brief;
 	if (!nat_port_in_block(port, owner))
