@@ -270,12 +270,12 @@ func TestNothingIsForwardedBeforeAdd(t *testing.T) {
 	t.Parallel()
 	g := newPolicyLab(t)
 	g.policy("udp", fmt.Sprintf("{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: %d, protocol: UDP}]}]}", backendPort))
-	heard, err := datagrams(g.pod.netns, g.pod.addresses[0])
+	listener, err := datagrams(g.pod.netns, g.pod.addresses[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer heard.socket.Close()
-	heard.isReached(t, g.far.netns, g.pod.addresses[0])
+	defer listener.socket.Close()
+	listener.isReached(t, g.far.netns, g.pod.addresses[0])
 
 	attacker := g.newPod(g.here, "attacker")
 	conf, forged := runtimeConf(attacker), netip.AddrPortFrom(g.far.addresses[0], 4444)
@@ -306,8 +306,8 @@ func TestNothingIsForwardedBeforeAdd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heard.isReached(t, g.far.netns, g.pod.addresses[0])
-	if _, arrived := heard.sockets.Load(forged); arrived {
+	listener.isReached(t, g.far.netns, g.pod.addresses[0])
+	if _, arrived := listener.sockets.Load(forged); arrived {
 		t.Error("a forged datagram arrives from a device without programs")
 	}
 }

@@ -212,7 +212,7 @@ func TestSocketSendAtOnce(t *testing.T) {
 			all, serviceOf := manyServices(r, t, services)
 			s := r.Socket(t, false, unix.SOCK_DGRAM)
 			var stop atomic.Bool
-			var heard, forgotten atomic.Int64
+			var replies, forgotten atomic.Int64
 			var senders, receivers sync.WaitGroup
 			for i := range 3 {
 				senders.Go(func() {
@@ -236,7 +236,7 @@ func TestSocketSendAtOnce(t *testing.T) {
 							t.Errorf("the answer of %s came from %s, expected %s", name, from, serviceOf[name])
 							return
 						}
-						heard.Add(1)
+						replies.Add(1)
 					}
 				})
 			}
@@ -247,10 +247,10 @@ func TestSocketSendAtOnce(t *testing.T) {
 				t.Error(err)
 			}
 			receivers.Wait()
-			if heard.Load() < 100 {
-				t.Errorf("only %d answers were heard", heard.Load())
+			if replies.Load() < 100 {
+				t.Errorf("only %d replies arrived", replies.Load())
 			}
-			t.Logf("%d answers, %d of which were forgotten Services'", heard.Load(), forgotten.Load())
+			t.Logf("%d answers, %d of which were forgotten Services'", replies.Load(), forgotten.Load())
 		})
 	}
 }

@@ -39,7 +39,7 @@ func TestSocketRejected(t *testing.T) {
 			}
 		})
 	}
-	if n := countSocketRig(r, t); n.Connections != 0 || n.Rejected != 9 {
+	if n := countServices(r, t); n.Connections != 0 || n.Rejected != 9 {
 		t.Errorf("counted are %+v, expected 9 refused", n)
 	}
 }
@@ -111,7 +111,7 @@ func TestSocketLoopback(t *testing.T) {
 					t.Errorf("connect to %s: %v", to, err)
 				}
 			}
-			if n := countSocketRig(r, t); node != (n.Connections == 3) || n.Rejected != 0 {
+			if n := countServices(r, t); node != (n.Connections == 3) || n.Rejected != 0 {
 				t.Errorf("counted are %+v", n)
 			}
 		})
@@ -299,7 +299,7 @@ func TestSocketSendsToMany(t *testing.T) {
 			}
 		}
 	}
-	if n := countSocketRig(r, t); n.Connections != uint64(2*remembered) {
+	if n := countServices(r, t); n.Connections != uint64(2*remembered) {
 		t.Errorf("counted are %+v, expected a connection for each socket and Service", n)
 	}
 }

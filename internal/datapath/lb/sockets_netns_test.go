@@ -55,13 +55,13 @@ func TestSocketConnect(t *testing.T) {
 			})
 		}
 	}
-	if n := countSocketRig(r, t); n.Connections != 6 || n.Rejected != 0 {
+	if n := countServices(r, t); n.Connections != 6 || n.Rejected != 0 {
 		t.Errorf("counted are %+v, expected 6 connections", n)
 	}
 }
 
-// countSocketRig sums what is counted of all Services.
-func countSocketRig(r *netlab.Sockets, tb testing.TB) bpf.ServiceCount {
+// countServices sums what is counted of all Services.
+func countServices(r *netlab.Sockets, tb testing.TB) bpf.ServiceCount {
 	tb.Helper()
 	var sum bpf.ServiceCount
 	var id uint32
