@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,9 +23,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agent/mode"
-	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agent/programs"
+	"github.com/beeline-cni/beeline/internal/agent/reconcile"
 	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -35,29 +34,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/datapath/kernel"
 	"github.com/beeline-cni/beeline/internal/datapath/table"
-	"github.com/beeline-cni/beeline/internal/device/monitor"
-	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/install"
 	"github.com/beeline-cni/beeline/internal/ipam"
-)
-
-// Intervals of the agent.
-const (
-	// coalesceTime lets a burst of changes become one reconciliation. Where that takes long, in a cluster of thousands of nodes, changes of the
-	// kernel wait coalesceShare times as long as the last one took, and coalesceMax at most.
-	coalesceTime  = 100 * time.Millisecond
-	coalesceShare = 100
-	coalesceMax   = 2 * time.Second
-	// podsCoalesceTime, podsCoalesceShare and podsCoalesceMax are the same for changes of pods' devices: each ADD and DEL makes some, and does itself
-	// what follows from them. A device that goes without a DEL does not wait for these.
-	podsCoalesceTime  = time.Second
-	podsCoalesceShare = 500
-	podsCoalesceMax   = 20 * time.Second
-	// resyncInterval bounds how long a change without a notification goes unnoticed.
-	resyncInterval = time.Minute
-	// leaseRenewal and leaseTime: see datapath.Lease. The lease of a stopped agent expires after leaseTime.
-	leaseRenewal = 10 * time.Second
-	leaseTime    = 30 * time.Second
 )
 
 // Agent is the agent of one node. It implements agentapi.Service.
@@ -79,55 +57,30 @@ type Agent struct {
 	servicesStatus func() lb.Outcome
 	// policies is nil where the datapath does not enforce NetworkPolicies.
 	policies *agentpolicy.Policies
-	// policiesLost says that this agent started with programs of an earlier one, and without its policy tables.
-	policiesLost bool
-	// servicesLost says that this agent started with programs of an earlier one whose Service tables do not fit.
-	servicesLost bool
-	// servicesChanged has capacity 1: with the new Services or policies, devices or sockets need other programs.
-	servicesChanged loop.Signal
-	expiry          *conntrack.Expiry
-	vetter          *source.Vetter
-	tables          *status.Tables
-	flows           *agentflow.Flows
-	failClosed      *failclosed.Pods
-	modes           mode.Modes
-	features        []agentapi.Feature
-	// beats are those of the loops, for /healthz; readiness and leaving are for probes, which must not wait for mu.
+	// wake requests a reconciliation.
+	wake       loop.Signal
+	reconciler *reconcile.Reconciler
+	expiry     *conntrack.Expiry
+	vetter     *source.Vetter
+	tables     *status.Tables
+	flows      *agentflow.Flows
+	failClosed *failclosed.Pods
+	modes      mode.Modes
+	features   []agentapi.Feature
+	// beats are those of the loops, for /healthz.
 	beats     loop.Beats
-	readiness atomic.Pointer[readiness]
-	leaving   atomic.Bool
 	mapCounts status.MapCounts
+	installer *install.Installer
 
-	// mu guards the fields below and serializes all changes of kernel state.
-	mu sync.Mutex
-	// snapshot is nil until the source has delivered one.
-	snapshot *cluster.Snapshot
-	pool     *ipam.Pool
-	// endpoints share mu.
+	// mu guards the fields below and what the reconciler and the endpoints know of the node, and serializes all changes
+	// of kernel state.
+	mu        sync.Mutex
+	pool      *ipam.Pool
 	endpoints *endpoint.Endpoints
 	programs  *programs.Programs
-	// uplink leads to the other nodes; uplinks are all external devices, that one first.
-	uplink  *netdev.Uplink
-	uplinks []netdev.Uplink
-	// own is this node: as the cluster reports it, or else as recovered from the datapath.
-	own     cluster.Node
-	current node.Desired
-	// known are the facts of the last reconciliation, without the kernel's routes and neighbours; nil if a step
-	// failed.
-	known *node.Facts
-	// failure is the error of the last reconciliation; errNotReady until the first one.
-	failure error
-	// vouches says that the routes in the datapath are the desired ones.
-	vouches bool
 	// healthzProblem is why --healthz-address is not served.
 	healthzProblem string
-	installer      *install.Installer
-	// notInstalled is why the plugin or its configuration is not installed.
-	notInstalled error
 }
-
-// errNotReady holds until the first reconciliation, which waits for the first snapshot.
-var errNotReady = errors.New("the agent has not finished starting: it has not read the cluster's nodes yet")
 
 // errOtherAgent says that the state directory is in use.
 var errOtherAgent = errors.New("another agent runs")
@@ -158,11 +111,6 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	changes, err := monitor.Watch(ctx, log)
-	if err != nil {
-		return fmt.Errorf("follow the kernel's network state: %w", err)
-	}
-	snapshots := source.NewHandover()
 	tasks := []func(context.Context) error{
 		a.expiry.Run,
 		a.tables.Run,
@@ -178,10 +126,10 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 					a.policies.Update(s)
 				}
 				a.flows.Update(s)
-				snapshots.Put(s)
+				a.reconciler.Update(s)
 			})
 		},
-		func(ctx context.Context) error { return a.run(ctx, snapshots, changes, a.installer.Watch(ctx)) },
+		a.reconciler.Run,
 	}
 	if a.reporter != nil {
 		tasks = append(tasks, a.reports.Run, a.reporter.Run)
@@ -249,21 +197,20 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		config:          config,
-		version:         version,
-		log:             log,
-		source:          from,
-		vetter:          source.NewVetter(config.NodeName, config.NodeCIDRs, log),
-		reporter:        reporter,
-		started:         time.Now(),
-		datapath:        dp,
-		modes:           modes,
-		features:        status.ProbeFeatures(dp.HaveTCX()),
-		pool:            pool,
-		failure:         errNotReady,
-		installer:       installer,
-		servicesChanged: loop.NewSignal(),
-		failClosed:      failclosed.New(failclosed.Node(dp.AttachPod), log),
+		config:     config,
+		version:    version,
+		log:        log,
+		source:     from,
+		vetter:     source.NewVetter(config.NodeName, config.NodeCIDRs, log),
+		reporter:   reporter,
+		started:    time.Now(),
+		datapath:   dp,
+		modes:      modes,
+		features:   status.ProbeFeatures(dp.HaveTCX()),
+		pool:       pool,
+		installer:  installer,
+		wake:       loop.NewSignal(),
+		failClosed: failclosed.New(failclosed.Node(dp.AttachPod), log),
 	}
 	a.flows = agentflow.New(config.FlowConfig, config.NodeName, config.PolicySizes.Conntrack, dp, dp.Events.Losses, a.flowLocals, log)
 	a.reports = status.NewReports(reporter, a.outlook, a.beats.Add("the loop of reports"))
@@ -274,16 +221,23 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		DestroySockets: func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.endpoints.Namespaces(), udp) },
 		ForgetPods:     dp.ForgetPods, Remembered: dp.Remembered,
 	}, a.beats.Add("the loop of conntrack"), log)
-	a.updateReadiness()
 	a.mapCounts.Read = dp.Maps
-	if err := errors.Join(a.newServices(), a.newPolicies()); err != nil {
-		return nil, errors.Join(err, dp.Close())
-	}
+	a.newServices()
+	a.newPolicies()
 	a.metrics = newMetrics(a)
 	a.programs = programs.New(programs.Options{
 		Datapath: dp.Attacher, Commit: dp.Commit, KubeProxy: modes.Services == lb.ModeKubeProxy, Services: a.services, Log: log,
 	})
-	if a.endpoints, err = endpoint.New(a.endpointOptions(), endpoint.Node{NotReady: errNotReady}); err != nil {
+	if a.endpoints, err = endpoint.New(a.endpointOptions(), endpoint.Node{NotReady: reconcile.ErrNotReady}); err != nil {
+		return nil, errors.Join(err, dp.Close())
+	}
+	a.reconciler, err = reconcile.New(reconcile.Options{
+		Config: config.NodeConfig, LB: config.ServiceConfig, StateDir: config.StateDir, Lock: &a.mu, Source: from, Datapath: dp,
+		Pool: pool, Endpoints: a.endpoints, Programs: a.programs, FailClosed: a.failClosed, Expiry: a.expiry, Installer: installer,
+		Services: a.services, Policies: a.policies, Wake: a.wake, Reconciled: a.metrics.reconciled, Applied: a.metrics.applied, Changed: a.reports.Update,
+		Beat: a.beats.Add("the main loop"), Log: log,
+	})
+	if err != nil {
 		return nil, errors.Join(err, dp.Close())
 	}
 	return a, nil
@@ -306,110 +260,4 @@ func lock(stateDir string) (unlock func(), err error) {
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
 	return func() { f.Close() }, nil
-}
-
-// run reconciles after changes, and periodically.
-func (a *Agent) run(ctx context.Context, snapshots *source.Handover, changes <-chan monitor.Change, uninstalled <-chan struct{}) error {
-	var took time.Duration
-	reconcile := func() {
-		begin := time.Now()
-		a.reconcile()
-		took = time.Since(begin)
-	}
-	// kernel is the time for reconciling changes of the kernel. Changes of the cluster do not wait for it.
-	kernel := &loop.Tick{Do: func(time.Time) { reconcile() }}
-	later := func() { kernel.Within(min(max(coalesceTime, coalesceShare*took), coalesceMax)) }
-	events := make(chan func())
-	l := loop.Loop{
-		Beat: a.beats.Add("the main loop"), // it renews the lease every 10 s, so it detects a lock that is never released
-		Wake: a.servicesChanged, Work: reconcile, Events: events,
-		Ticks: []*loop.Tick{
-			kernel,
-			{Every: leaseRenewal, Do: func(time.Time) { a.renewLease() }},
-			{Every: resyncInterval, Do: func(time.Time) {
-				a.forgetVanished()
-				reconcile()
-			}},
-		},
-	}
-	go forward(ctx, events, snapshots.Ready, func(struct{}) {
-		s := snapshots.Take()
-		if s == nil {
-			return // an earlier event has taken it
-		}
-		switch isNew := a.take(s); {
-		case isNew && a.reconcileNodes():
-			later() // the rest, such as the neighbours
-		case isNew:
-			reconcile()
-		}
-		a.applied(s)
-	})
-	go forward(ctx, events, changes, func(c monitor.Change) {
-		if c.Node || len(c.GoneHostEnds) > 0 && a.endpoints.Misses(c.GoneHostEnds) {
-			later()
-		} else {
-			kernel.Within(min(max(podsCoalesceTime, podsCoalesceShare*took), podsCoalesceMax))
-		}
-	})
-	go forward(ctx, events, uninstalled, func(struct{}) { later() })
-	return l.Run(ctx)
-}
-
-// take takes over a snapshot and reports whether anything relevant to the agent has changed.
-func (a *Agent) take(s *cluster.Snapshot) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	before := a.snapshot
-	a.snapshot = s
-	return before == nil || !cluster.Same(before.Nodes, s.Nodes) || before.Incomplete != s.Incomplete
-}
-
-// applied records that the changes of a snapshot are applied.
-func (a *Agent) applied(s *cluster.Snapshot) {
-	if !s.Since.IsZero() {
-		a.metrics.changes.Observe(time.Since(s.Since).Seconds())
-	}
-}
-
-// forward makes an event of each value until ctx ends or the channel is closed.
-func forward[T any](ctx context.Context, events chan<- func(), from <-chan T, do func(T)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case v, ok := <-from:
-			if !ok {
-				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case events <- func() { do(v) }:
-			}
-		}
-	}
-}
-
-// forgetVanished checks what the kernel and the runtime do not notify of: that the programs are still attached, and that
-// pods still exist. The next reconciliation attaches what is gone.
-func (a *Agent) forgetVanished() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.endpoints.DropForgotten(a.source, a.snapshot)
-	a.endpoints.ForgetDetached()
-	a.programs.ForgetDetached()
-}
-
-// renewLease renews the lease on the link-layer addresses in the routes, unless the last reconciliation failed to
-// write them.
-func (a *Agent) renewLease() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.failure != nil || !a.vouches {
-		return
-	}
-	if err := a.datapath.Lease.Renew(leaseTime); err != nil {
-		a.log.Error("lease not renewed: the kernel resolves neighbours packet by packet", "error", err)
-	}
 }

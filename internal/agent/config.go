@@ -12,12 +12,14 @@ import (
 	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
 	"github.com/beeline-cni/beeline/internal/agent/httpserve"
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/mode"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
+	"github.com/beeline-cni/beeline/internal/install"
 )
 
 // These are the configurations of the subjects, embedded under names of their own.
@@ -132,4 +134,17 @@ func (c Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// installation is the configuration of the installer.
+func (c Config) installation(w mode.Modes) (install.Config, error) {
+	from := c.CNIPluginFrom
+	if from == "" {
+		program, err := os.Executable()
+		if err != nil {
+			return install.Config{}, fmt.Errorf("find own program: %w", err)
+		}
+		from = filepath.Dir(program)
+	}
+	return install.Config{ConfDir: c.CNIConfDir, BinDir: c.CNIBinDir, CommandDir: c.CommandDir, From: from, Socket: c.Socket, PortMap: w.Services != lb.ModeEBPF}, nil
 }

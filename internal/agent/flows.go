@@ -14,7 +14,7 @@ func (a *Agent) flowLocals() (pods []flow.Local, addresses []netip.Addr, ok bool
 		return nil, nil, false
 	}
 	defer a.mu.Unlock()
-	return a.endpoints.FlowLocals(), a.current.Services.HostPortAddresses, true
+	return a.endpoints.FlowLocals(), a.reconciler.Status().Desired.Services.HostPortAddresses, true
 }
 
 // Flows implements agentapi.Service.

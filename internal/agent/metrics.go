@@ -68,6 +68,8 @@ func (m *metrics) reconciled(took time.Duration, err error) {
 	m.reconciles.WithLabelValues(result(err)).Observe(took.Seconds())
 }
 
+func (m *metrics) applied(took time.Duration) { m.changes.Observe(took.Seconds()) }
+
 func result(err error) string {
 	if err != nil {
 		return "error"

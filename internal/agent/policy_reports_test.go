@@ -13,6 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agent/programs"
+	"github.com/beeline-cni/beeline/internal/agent/reconcile"
 	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -26,27 +27,6 @@ func (noTable) Sync(*policy.Tables) (int, error) { return 1, nil }
 func (noTable) Close([]netip.Addr) error         { return nil }
 func (noTable) Release([]netip.Addr) error       { return nil }
 func (noTable) HasAny([]netip.Addr) bool         { return false }
-
-// Only relevant changes cause a reconciliation.
-func TestTake(t *testing.T) {
-	nodes := []cluster.Node{{Name: "a"}}
-	a := &Agent{}
-	for i, step := range []struct {
-		s    *cluster.Snapshot
-		want bool
-	}{
-		{&cluster.Snapshot{Nodes: nodes, Incomplete: true}, true},
-		{&cluster.Snapshot{Nodes: nodes}, true},
-		{&cluster.Snapshot{Nodes: nodes, Pods: cluster.ListOf(&cluster.Pod{Name: "p"})}, false},
-		{&cluster.Snapshot{Nodes: []cluster.Node{{Name: "a"}}}, true},
-		{&cluster.Snapshot{}, true},
-		{&cluster.Snapshot{}, false},
-	} {
-		if got := a.take(step.s); got != step.want || a.snapshot != step.s {
-			t.Errorf("step %d: %t, want %t", i, got, step.want)
-		}
-	}
-}
 
 // silent is a source without problems.
 type silent struct{ cluster.Source }
@@ -72,7 +52,7 @@ func TestPolicyThatIsNotUnderstoodHasAnEvent(t *testing.T) {
 	if err := p.Pass(); err != nil {
 		t.Fatal(err)
 	}
-	agent := &Agent{policies: p, source: silent{}, snapshot: s, endpoints: &endpoint.Endpoints{}, vetter: &source.Vetter{}, programs: &programs.Programs{}}
+	agent := &Agent{policies: p, source: silent{}, reconciler: &reconcile.Reconciler{}, endpoints: &endpoint.Endpoints{}, vetter: &source.Vetter{}, programs: &programs.Programs{}}
 	if diff := cmp.Diff(status.Outlook{Objects: []status.Warning{{Reason: status.ReasonPolicyClosed, ObjectProblem: cluster.ObjectProblem{
 		Kind: cluster.KindNetworkPolicy, Key: cluster.Key{Namespace: "shop", Name: "p"}, UID: "of-shop",
 		Text: "NetworkPolicy shop/p: spec.ingress[0] is nonsense; isolated: pod shop/web",

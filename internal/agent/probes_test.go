@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/loop"
+	"github.com/beeline-cni/beeline/internal/agent/reconcile"
 )
 
 // probe sends a probe as the kubelet does.
@@ -33,8 +34,11 @@ func probe(t *testing.T, a *Agent, path string, after time.Duration) (code int, 
 // /healthz names a loop that hangs in its work, but not one that waits for work. Both probes respond while the
 // agent's lock is held for good.
 func TestProbes(t *testing.T) {
-	a := &Agent{failure: errNotReady}
-	a.updateReadiness()
+	a := &Agent{}
+	var err error
+	if a.reconciler, err = reconcile.New(reconcile.Options{Lock: &a.mu}); err != nil {
+		t.Fatal(err)
+	}
 	idle, hangs := a.beats.Add("an idle loop"), a.beats.Add("the loop that hangs")
 	idle.Round(func() {})
 	if code, said := probe(t, a, "/healthz", 0); code != http.StatusOK {
@@ -42,11 +46,6 @@ func TestProbes(t *testing.T) {
 	}
 	a.mu.Lock() // and never released
 	if code, said := probe(t, a, "/readyz", 0); code != http.StatusServiceUnavailable || !strings.Contains(said, "not finished starting") {
-		t.Errorf("/readyz gives %d: %s", code, said)
-	}
-	a.failure = nil
-	a.updateReadiness()
-	if code, said := probe(t, a, "/readyz", 0); code != http.StatusOK {
 		t.Errorf("/readyz gives %d: %s", code, said)
 	}
 	begun, done := make(chan struct{}), make(chan struct{})

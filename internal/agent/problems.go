@@ -4,6 +4,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
+	"github.com/beeline-cni/beeline/internal/agent/reconcile"
 	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
@@ -27,9 +28,9 @@ type problemSources struct {
 	policiesIgnored *cluster.Snapshot
 }
 
-// problemSources needs the agent's lock.
-func (a *Agent) problemSources() problemSources {
-	p := problemSources{agent: a, failure: a.unready(), vetted: a.vetter.Problems(), node: a.current.Problems, pods: a.current.Pods, ports: a.endpoints.HostPortPods()}
+// problemSources needs the agent's lock, as the status of the node does.
+func (a *Agent) problemSources(node reconcile.Status) problemSources {
+	p := problemSources{agent: a, failure: node.NotReady, vetted: a.vetter.Problems(), node: node.Desired.Problems, pods: node.Desired.Pods, ports: a.endpoints.HostPortPods()}
 	if a.servicesStatus != nil {
 		p.services = a.servicesStatus()
 	}
@@ -40,8 +41,8 @@ func (a *Agent) problemSources() problemSources {
 		p.devices = append(p.devices, a.healthzProblem)
 	}
 	p.devices = append(p.devices, a.programs.Problems()...)
-	if a.policies == nil && a.snapshot != nil && len(a.snapshot.NetworkPolicies) > 0 {
-		p.policiesIgnored = a.snapshot
+	if a.policies == nil && node.Snapshot != nil && len(node.Snapshot.NetworkPolicies) > 0 {
+		p.policiesIgnored = node.Snapshot
 	}
 	return p
 }

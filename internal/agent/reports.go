@@ -12,7 +12,7 @@ import (
 // outlook is what to report to the cluster now.
 func (a *Agent) outlook() status.Outlook {
 	a.mu.Lock()
-	p := a.problemSources()
+	p := a.problemSources(a.reconciler.Status())
 	a.mu.Unlock()
 	return p.outlook()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/endpoint"
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/programs"
+	"github.com/beeline-cni/beeline/internal/agent/reconcile"
 	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/service"
@@ -47,8 +48,8 @@ func TestClusterWideFaultsAreReportedOnce(t *testing.T) {
 				{ObjectProblem: of(cluster.KindPod, "pod", "", "Pod shop/pod: hostPort 80/TCP does not answer"), Local: true},
 			}}
 		}
-		a := &Agent{source: everywhere{ready: ready}, servicesStatus: services, config: Config{NodeConfig: NodeConfig{NodeName: name}}, endpoints: &endpoint.Endpoints{}, vetter: &source.Vetter{}, programs: &programs.Programs{}}
-		p := a.problemSources()
+		a := &Agent{reconciler: &reconcile.Reconciler{}, source: everywhere{ready: ready}, servicesStatus: services, config: Config{NodeConfig: NodeConfig{NodeName: name}}, endpoints: &endpoint.Endpoints{}, vetter: &source.Vetter{}, programs: &programs.Programs{}}
+		p := a.problemSources(a.reconciler.Status())
 		p.ports[cluster.Key{Namespace: "shop", Name: "pod"}] = "u3"
 		p.vetted = []cluster.ObjectProblem{{Kind: cluster.KindNode, Key: cluster.Key{Name: "evil"}, UID: "evil", Text: "Node evil: address 8.8.8.8"}}
 		o := p.outlook()

@@ -2,9 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/mode"
@@ -52,20 +50,13 @@ func (c Config) datapath(w mode.Modes) (config.Datapath, error) {
 }
 
 // newServices makes the Services, where the datapath translates them.
-func (a *Agent) newServices() (err error) {
+func (a *Agent) newServices() {
 	if a.modes.Services != lb.ModeEBPF {
-		return nil
+		return
 	}
-	hooks := lb.Hooks{BackendsGone: a.expiry.BackendsGone, Reconcile: a.reconcileSoon}
+	hooks := lb.Hooks{BackendsGone: a.expiry.BackendsGone, Reconcile: a.wake.Set}
 	a.services = lb.New(a.config.ServiceConfig, a.datapath.Services, hooks, a.beats.Add("the loop of Services"), a.log)
 	a.servicesStatus = a.services.Status
-	a.servicesLost, err = a.datapath.ServicesLost()
-	return err
-}
-
-// reconcileSoon requests a reconciliation. It does not block.
-func (a *Agent) reconcileSoon() {
-	a.servicesChanged.Set()
 }
 
 // Services implements agentapi.Service.
@@ -74,53 +65,6 @@ func (a *Agent) Services(_ context.Context, which agentapi.ServiceFilter) ([]age
 		return nil, agentapi.Errorf(agentapi.CodeInvalid, "this agent does not translate Services (--services=%s)", a.modes.Services)
 	}
 	return a.services.List(which)
-}
-
-// errServicesMissing keeps the programs of an earlier agent attached.
-var errServicesMissing = errors.New("programs with other tables of Services wait for the cluster's Services, without which connections to them would fail")
-
-// applyServices hands over the state of the node. When the agent starts, it waits for Services that are synced
-// already.
-func (a *Agent) applyServices(want node.Desired) {
-	if a.services == nil {
-		return
-	}
-	a.services.UpdateHostPorts(a.endpoints.HostPorts())
-	a.services.UpdateNode(want.Services)
-	if !a.services.Status().Synced {
-		_ = a.services.Pass() // errors are in the outcome
-	}
-}
-
-// attachPrograms attaches programs to devices and sockets. If an earlier agent has left programs that translate
-// Services, but not their tables, these stay until the new tables are filled. Otherwise nothing is lost by Services
-// that come later.
-func (a *Agent) attachPrograms(want node.Desired) error {
-	if err := a.missesServices(time.Now()); err != nil {
-		return err
-	}
-	if a.policiesLost && !a.policies.Filled() {
-		return errPoliciesMissing
-	}
-	return a.programs.Attach(a.endpoints, want.Tunnel.Index)
-}
-
-// servicesPatience is how long programs of an earlier agent stay for the sake of connections to Services; no pod is
-// added meanwhile.
-const servicesPatience = 5 * time.Minute
-
-// missesServices says why programs of an earlier agent are not replaced yet, if so. If the cluster cannot be read for
-// longer than its pods can wait, existing connections lose what the old programs did for them; sockets keep theirs.
-func (a *Agent) missesServices(now time.Time) error {
-	if !a.servicesLost || a.services.Filled() {
-		return nil
-	}
-	if until := a.started.Add(servicesPatience); now.Before(until) {
-		return fmt.Errorf("%w; they are replaced without at %s", errServicesMissing, until.UTC().Format(time.TimeOnly))
-	}
-	a.servicesLost = false
-	a.log.Warn("programs of an earlier agent are replaced before Services are synced: connections that they translated break", "waited", servicesPatience)
-	return nil
 }
 
 // setHealthzProblem records the result of listening at --healthz-address.
@@ -138,4 +82,4 @@ func (a *Agent) setHealthzProblem(err error) {
 }
 
 // eligible reports whether load balancers should send new connections to this node.
-func (a *Agent) eligible() bool { return !a.leaving.Load() }
+func (a *Agent) eligible() bool { return !a.reconciler.Leaving() }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
@@ -26,7 +27,7 @@ func (a *Agent) translation() agentapi.Translation {
 }
 
 // serviceChoices are the active settings of Services, with the reason for each.
-func (a *Agent) serviceChoices() (all []agentapi.Choice) {
+func (a *Agent) serviceChoices(d node.Desired) (all []agentapi.Choice) {
 	if a.config.Masquerade || a.services != nil {
 		all = append(all, agentapi.Choice{
 			Name: "nat ports", Requested: a.config.NATPorts.String(), Selected: a.config.NATPorts.String(), Reason: "the node's own sockets get no ephemeral port in this range",
@@ -39,7 +40,7 @@ func (a *Agent) serviceChoices() (all []agentapi.Choice) {
 	if a.config.NodePortMode == lb.NodePortDSR {
 		mode.Reason = "backends on this link reply to clients directly; Services with affinity, and other backends, reply through this node"
 	}
-	addresses := agentapi.Choice{Name: "nodeport addresses", Requested: "auto", Selected: join(a.current.Services.NodePortAddresses), Reason: "those of the Node object that a local device has"}
+	addresses := agentapi.Choice{Name: "nodeport addresses", Requested: "auto", Selected: join(d.Services.NodePortAddresses), Reason: "those of the Node object that a local device has"}
 	if text, err := a.config.NodePortAddresses.MarshalText(); err == nil && len(text) > 0 {
 		addresses.Requested, addresses.Reason = string(text), "those of all local devices in these networks"
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/beeline-cni/beeline/internal/agent/reconcile"
 	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath/table"
@@ -17,8 +18,8 @@ import (
 
 // Ready is nil when ADD can succeed. It takes no lock: the caller may be a probe during a long reconciliation.
 func (a *Agent) Ready(context.Context) error {
-	if r := a.readiness.Load(); r.err != nil {
-		return agentapi.Errorf(agentapi.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, r.err)
+	if err := a.reconciler.Ready(); err != nil {
+		return agentapi.Errorf(agentapi.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, err)
 	}
 	return nil
 }
@@ -49,27 +50,28 @@ func (a *Agent) nodeStatus() *agentapi.Status {
 func (a *Agent) lockedStatus() (*agentapi.Status, problemSources) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	node := a.reconciler.Status()
 	s := &agentapi.Status{
 		Version:   a.version,
 		Node:      a.config.NodeName,
 		Kernel:    kernelRelease(),
 		PID:       os.Getpid(),
 		Started:   a.started.UTC().Format(time.RFC3339),
-		Ready:     a.unready() == nil,
-		Choices:   a.choices(),
-		Cluster:   source.Describe(a.source, a.config.Manifests, a.snapshot),
+		Ready:     node.NotReady == nil,
+		Choices:   a.choices(node),
+		Cluster:   source.Describe(a.source, a.config.Manifests, node.Snapshot),
 		Features:  a.features,
-		Nodes:     slices.Clone(a.current.Nodes), // takeNodes changes it
+		Nodes:     slices.Clone(node.Desired.Nodes),
 		Endpoints: a.endpoints.Count(),
-		Policy:    a.policyStatus(),
+		Policy:    a.policyStatus(node.Snapshot),
 	}
-	for _, u := range a.uplinks {
+	for _, u := range node.Uplinks {
 		s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: u.Name, MAC: u.MAC.String(), MTU: u.MTU, Addresses: u.Addresses})
 	}
 	for _, u := range a.pool.Usage() {
 		s.Pools = append(s.Pools, agentapi.Pool{Prefix: u.Prefix, Used: u.Used, Free: u.Free})
 	}
-	return s, a.problemSources()
+	return s, a.problemSources(node)
 }
 
 // addPrograms reads programs from the kernel. It does so without the agent's lock.
@@ -110,28 +112,28 @@ func apiMaps(maps []table.MapInfo) (all []agentapi.Map) {
 }
 
 // choices are the active settings with the reason for each.
-func (a *Agent) choices() []agentapi.Choice {
+func (a *Agent) choices(node reconcile.Status) []agentapi.Choice {
 	attach := agentapi.Choice{Name: "attach", Requested: "auto", Selected: "tcx", Reason: "the kernel has tcx: programs are replaced by one atomic update"}
 	if !a.datapath.HaveTCX() {
 		attach.Selected, attach.Reason = "clsact", "the kernel has no tcx (Linux 6.6)"
 	}
-	mtu := agentapi.Choice{Name: "mtu", Requested: "auto", Selected: fmt.Sprint(a.current.MTU), Reason: "that of the uplink"}
-	if a.uplink != nil && a.current.MTU < a.uplink.MTU {
-		mtu.Reason = fmt.Sprintf("that of the uplink, less the %d bytes that a tunnel adds", a.uplink.MTU-a.current.MTU)
+	mtu := agentapi.Choice{Name: "mtu", Requested: "auto", Selected: fmt.Sprint(node.Desired.MTU), Reason: "that of the uplink"}
+	if node.Uplink != nil && node.Desired.MTU < node.Uplink.MTU {
+		mtu.Reason = fmt.Sprintf("that of the uplink, less the %d bytes that a tunnel adds", node.Uplink.MTU-node.Desired.MTU)
 	}
 	if a.config.MTU != 0 {
 		mtu.Requested, mtu.Reason = fmt.Sprint(a.config.MTU), "as requested"
 	}
 	uplink := agentapi.Choice{Name: "uplink", Requested: a.config.Uplink, Selected: "none", Reason: "no device fits"}
-	if a.uplink != nil {
-		uplink.Selected, uplink.Reason = a.uplink.Name, "as requested"
+	if node.Uplink != nil {
+		uplink.Selected, uplink.Reason = node.Uplink.Name, "as requested"
 		if a.config.Uplink == "auto" {
 			uplink.Reason = "it holds the node's address, or else the default route"
 		}
 	}
-	if len(a.uplinks) > 1 {
+	if len(node.Uplinks) > 1 {
 		var names []string
-		for _, u := range a.uplinks {
+		for _, u := range node.Uplinks {
 			names = append(names, u.Name)
 		}
 		uplink.Selected = strings.Join(names, ", ")
@@ -139,8 +141,8 @@ func (a *Agent) choices() []agentapi.Choice {
 			uplink.Reason = "the first holds the node's address, or else the default route; the others have default routes"
 		}
 	}
-	masquerade := agentapi.Choice{Name: "masquerade", Requested: onOff(a.config.Masquerade), Selected: onOff(a.current.Masquerade), Reason: "by BPF programs, with the address of the uplink that a packet leaves by"}
-	if !a.current.Masquerade {
+	masquerade := agentapi.Choice{Name: "masquerade", Requested: onOff(a.config.Masquerade), Selected: onOff(node.Desired.Masquerade), Reason: "by BPF programs, with the address of the uplink that a packet leaves by"}
+	if !node.Desired.Masquerade {
 		masquerade.Reason = "as requested"
 		if a.config.Masquerade {
 			masquerade.Reason = "this node has no pod range yet"
@@ -149,8 +151,8 @@ func (a *Agent) choices() []agentapi.Choice {
 	return slices.Concat(
 		[]agentapi.Choice{{Name: "device", Requested: "veth", Selected: "veth", Reason: "the one kind of pod device there is so far"}},
 		a.modes.Choices(),
-		[]agentapi.Choice{a.flows.Status(), attach, uplink, a.tunnelChoice(), mtu, masquerade},
-		a.serviceChoices(),
+		[]agentapi.Choice{a.flows.Status(), attach, uplink, a.tunnelChoice(node.Desired), mtu, masquerade},
+		a.serviceChoices(node.Desired),
 	)
 }
 
@@ -186,5 +188,5 @@ func kernelRelease() string {
 func (a *Agent) podMTU() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.current.MTU
+	return a.reconciler.Status().Desired.MTU
 }

@@ -1,4 +1,4 @@
-package agent
+package reconcile
 
 import (
 	"errors"
@@ -11,31 +11,31 @@ import (
 
 // reconcileNodes applies the nodes of a new snapshot if only the routes of some other nodes change. It returns false
 // if a reconciliation is needed; then it may have done a part.
-func (a *Agent) reconcileNodes() (done bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.known == nil || a.failure != nil || !a.vouches || a.snapshot.Incomplete {
+func (r *Reconciler) reconcileNodes() (done bool) {
+	r.Lock.Lock()
+	defer r.Lock.Unlock()
+	if r.known == nil || r.failure != nil || !r.vouches || r.snapshot.Incomplete {
 		return false
 	}
-	now := *a.known
-	now.Snapshot, now.Claims = node.OwnFirst(&cluster.Snapshot{Nodes: a.snapshot.Nodes}, a.config.NodeName, now.Local)
-	now.Endpoints = slices.Collect(a.endpoints.All())
-	step, ok := a.known.StepTo(now, a.current)
+	now := *r.known
+	now.Snapshot, now.Claims = node.OwnFirst(&cluster.Snapshot{Nodes: r.snapshot.Nodes}, r.Config.NodeName, now.Local)
+	now.Endpoints = slices.Collect(r.Endpoints.All())
+	step, ok := r.known.StepTo(now, r.current)
 	if !ok {
 		return false
 	}
-	if err := a.applyNodes(step); err != nil {
-		a.log.Info("routes of changed nodes failed, reconciling all", "error", err)
+	if err := r.applyNodes(step); err != nil {
+		r.Log.Info("routes of changed nodes failed, reconciling all", "error", err)
 		return false
 	}
-	a.known = &now
-	a.current.Take(step)
+	r.known = &now
+	r.current.Take(step)
 	return true
 }
 
 // applyNodes does so. As in apply, the table is written before the routes of the kernel.
-func (a *Agent) applyNodes(step node.Step) error {
-	if err := a.datapath.Routes.Change(step.Set, step.Del, step.Nested); err != nil {
+func (r *Reconciler) applyNodes(step node.Step) error {
+	if err := r.Datapath.Routes.Change(step.Set, step.Del, step.Nested); err != nil {
 		return err
 	}
 	var errs []error

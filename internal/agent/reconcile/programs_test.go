@@ -1,4 +1,4 @@
-package agent
+package reconcile
 
 import (
 	"errors"
@@ -14,11 +14,11 @@ import (
 // Programs of an earlier agent wait for Services, but no longer than pods can wait.
 func TestProgramsWaitForServices(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
-	a := &Agent{services: lb.New(lb.Defaults(), nil, lb.Hooks{}, &loop.Beat{}, log), servicesLost: true, started: time.Now(), log: log}
-	if err := a.attachPrograms(node.Desired{}); !errors.Is(err, errServicesMissing) {
+	r := &Reconciler{Options: Options{Services: lb.New(lb.Defaults(), nil, lb.Hooks{}, &loop.Beat{}, log), Log: log}, servicesLost: true, started: time.Now()}
+	if err := r.attachPrograms(node.Desired{}); !errors.Is(err, errServicesMissing) {
 		t.Errorf("programs do not wait for Services: %v", err)
 	}
-	if err := a.missesServices(a.started.Add(servicesPatience)); err != nil {
+	if err := r.missesServices(r.started.Add(servicesPatience)); err != nil {
 		t.Errorf("programs wait for Services for longer than pods can: %v", err)
 	}
 }
