@@ -32,12 +32,13 @@ type floodSize struct {
 // floodVariable is the environment variable that requests floods of full size.
 const floodVariable = "BEELINE_FLOODS"
 
-// floodSizeOf returns the size for this run. In CI tables are small, so that short floods fill them.
-func floodSizeOf(t *testing.T) floodSize {
+// floodSizeOf returns the size for this run. In CI tables are small, so that short floods fill them; pending entries are
+// the capacity of `nat_pending`.
+func floodSizeOf(t *testing.T, pending int) floodSize {
 	switch size := os.Getenv(floodVariable); size {
 	case "":
 		return floodSize{each: 700 * time.Millisecond, perSecond: 20_000, victims: 150,
-			flags: []string{"--nat-max=16384", "--nat-pending-max=8192", "--conntrack-max=16384", "--nat-ports=40000-41023"}}
+			flags: []string{"--nat-max=16384", fmt.Sprintf("--nat-pending-max=%d", pending), "--conntrack-max=16384", "--nat-ports=40000-41023"}}
 	case "full":
 		return floodSize{each: time.Minute, perSecond: 100_000, victims: 1000}
 	default:
@@ -72,8 +73,8 @@ type floods struct {
 	mallory, caged, near, other, closed, sink machine
 }
 
-func newFloods(t *testing.T) *floods {
-	f := &floods{size: floodSizeOf(t), seed: testenv.Seed(t)}
+func newFloods(t *testing.T, pending int) *floods {
+	f := &floods{size: floodSizeOf(t, pending), seed: testenv.Seed(t)}
 	f.serviceLab = newServiceLab(t, f.size.flags...)
 	pod := func(name string, n *node) machine {
 		p := f.addPod(n, name)
@@ -423,7 +424,7 @@ func (f *floods) expectEvent(t *testing.T) {
 
 // One pod floods in all ways: the other pods of its node and the node lose no request, no connection and no query.
 func TestFloodsOfPods(t *testing.T) {
-	f := newFloods(t)
+	f := newFloods(t, 2048) // fewer than the ports towards one server, so that a flood to one can fill it
 	v := f.victims(false)
 	v.start()
 	defer func() {
@@ -445,7 +446,7 @@ func TestFloodsOfPods(t *testing.T) {
 
 // An external machine floods ports of a node: pods, the node and other clients of the ports lose nothing.
 func TestFloodsFromOutside(t *testing.T) {
-	f := newFloods(t)
+	f := newFloods(t, 8192) // more than the ports towards one backend, so that a flood uses all ports too
 	f.carryXDP()
 	for _, acceleration := range []string{"xdp", "tc"} {
 		f.restart(f.here, current(t), slices.Concat(f.size.flags, []string{"--services=ebpf", "--nodeport-acceleration=" + acceleration})...)
