@@ -82,7 +82,7 @@ func (v *visitor) continues(tb testing.TB) bool {
 	return v.sends(tb, fixtures.TcpPSH|fixtures.TcpACK).Verdict == harness.VerdictRedirect && v.isReplied(tb, fixtures.TcpPSH|fixtures.TcpACK)
 }
 
-// isAnswered reports whether a segment of the backend reaches the client.
+// isReplied reports whether a segment of the backend reaches the client.
 func (v *visitor) isReplied(tb testing.TB, flags byte) (is bool) {
 	tb.Helper()
 	if v.program != bpf.ProgWireXdp {
@@ -93,6 +93,49 @@ func (v *visitor) isReplied(tb testing.TB, flags byte) (is bool) {
 		is = v.answered(tb, flags).Verdict == harness.VerdictRedirect
 	})
 	return is
+}
+
+// establish makes connections of clients 0 to n-1.
+func establish(tb testing.TB, r *harness.Harness, program string, family, n int) (all []*visitor) {
+	tb.Helper()
+	for i := range n {
+		v := visits(r, program, family, i)
+		if !v.opens(tb) || !v.establishes(tb) {
+			tb.Fatalf("connection %d does not come about", i)
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// expectContinue fails the test for each connection that does not carry packets in both directions.
+func expectContinue(tb testing.TB, all []*visitor) {
+	tb.Helper()
+	for i, v := range all {
+		if !v.continues(tb) {
+			tb.Errorf("connection %d with port %d does not go on", i, v.f.Node.Port())
+		}
+	}
+}
+
+// floods sends SYNs to the visitor's frontend, each from another source, and returns how many were forwarded.
+func (v *visitor) floods(tb testing.TB, packets int, source func(i int) netip.AddrPort) (forwarded int) {
+	tb.Helper()
+	v.r.Netns.Do(func() {
+		for i := range packets {
+			from, to := source(i), v.f.Frontend
+			p := fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(from.Addr(), to.Addr()).Tcp(from.Port(), to.Port()).Segment(fixtures.TcpSYN, uint32(i), 0)
+			got, err := v.r.Run(harness.Run{Program: v.program, In: p.Bytes()})
+			if err != nil {
+				tb.Error(err)
+				return
+			}
+			if got.Verdict == harness.VerdictRedirect {
+				forwarded++
+			}
+		}
+	})
+	return forwarded
 }
 
 // eachEntrance runs a test with tc and with XDP, for both families.
@@ -114,15 +157,10 @@ func TestNodePortWithoutPorts(t *testing.T) {
 	eachEntrance(t, func(t *testing.T, program string, family int) {
 		const ports, more = 8, 5
 		r := harness.NewServices(t, config.Datapath{NATPorts: localport.Range{First: 50000, Last: 50000 + ports - 1}})
-		var old []*visitor
+		old := establish(t, r, program, family, ports)
 		taken := map[uint16]bool{}
-		for i := range ports {
-			v := visits(r, program, family, i)
-			if !v.opens(t) || !v.establishes(t) {
-				t.Fatalf("connection %d does not come about", i)
-			}
+		for _, v := range old {
 			taken[v.f.Node.Port()] = true
-			old = append(old, v)
 		}
 		if len(taken) != ports {
 			t.Errorf("%d connections have the ports %v", ports, taken)
@@ -135,11 +173,7 @@ func TestNodePortWithoutPorts(t *testing.T) {
 		if n := dropped(r, t, program, uint32(bpf.DropReasonDROP_NAT_PORTS_EXHAUSTED)); n != more {
 			t.Errorf("%d packets are counted", n)
 		}
-		for i, v := range old {
-			if !v.continues(t) {
-				t.Errorf("connection %d does not go on", i)
-			}
-		}
+		expectContinue(t, old)
 	})
 }
 
@@ -148,14 +182,7 @@ func TestNodePortConnectionsFull(t *testing.T) {
 	eachEntrance(t, func(t *testing.T, program string, family int) {
 		const room, more = 16, 4
 		r := harness.NewServices(t, config.Datapath{Sizes: config.Sizes{NAT: 2 * room}})
-		var old []*visitor
-		for i := range room {
-			v := visits(r, program, family, i)
-			if !v.opens(t) || !v.establishes(t) {
-				t.Fatalf("connection %d does not come about", i)
-			}
-			old = append(old, v)
-		}
+		old := establish(t, r, program, family, room)
 		for i := range more {
 			v := visits(r, program, family, 100+i)
 			if !v.opens(t) {
@@ -168,11 +195,7 @@ func TestNodePortConnectionsFull(t *testing.T) {
 		if n := dropped(r, t, program, uint32(bpf.DropReasonDROP_NAT_TABLE_FULL)); n != more {
 			t.Errorf("%d packets are counted", n)
 		}
-		for i, v := range old {
-			if !v.continues(t) {
-				t.Errorf("connection %d does not go on", i)
-			}
-		}
+		expectContinue(t, old)
 		// A closed connection frees its entry.
 		if err := r.D.NAT.RemoveByKey(bpf.TupleOf(old[0].f.Client, old[0].f.Frontend, fixtures.ProtoTCP)); err != nil {
 			t.Fatal(err)
@@ -189,40 +212,17 @@ func TestNodePortFloodOfAllPorts(t *testing.T) {
 	eachEntrance(t, func(t *testing.T, program string, family int) {
 		const ports, pending, open, flood = 256, 1024, 120, 4000
 		r := harness.NewServices(t, config.Datapath{NATPorts: localport.Range{First: 50000, Last: 50000 + ports - 1}, Sizes: config.Sizes{NATPending: pending}})
-		var old []*visitor
-		for i := range open {
-			v := visits(r, program, family, i)
-			if !v.opens(t) || !v.establishes(t) {
-				t.Fatalf("connection %d does not come about", i)
-			}
-			old = append(old, v)
-		}
-		f := old[0].f
-		went := 0
-		r.Netns.Do(func() {
-			source := f.Client.Addr().AsSlice()
-			for i := range flood {
-				binary.BigEndian.PutUint16(source[2:], uint16(1000+i)) // IPv6: another /64
-				from, _ := netip.AddrFromSlice(source)
-				p := fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(from, f.Frontend.Addr()).Tcp(1024, f.Frontend.Port()).Segment(fixtures.TcpSYN, uint32(i), 0)
-				got, err := r.Run(harness.Run{Program: program, In: p.Bytes()})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if got.Verdict == harness.VerdictRedirect {
-					went++
-				}
-			}
+		old := establish(t, r, program, family, open)
+		went := old[0].floods(t, flood, func(i int) netip.AddrPort {
+			source := old[0].f.Client.Addr().AsSlice()
+			binary.BigEndian.PutUint16(source[2:], uint16(1000+i)) // IPv6: another /64
+			from, _ := netip.AddrFromSlice(source)
+			return netip.AddrPortFrom(from, 1024)
 		})
 		if went < flood/2 { // the sources share the ports that are left
 			t.Errorf("only %d of %d packets went on to the backend", went, flood)
 		}
-		for i, v := range old {
-			if !v.continues(t) {
-				t.Errorf("connection %d with port %d does not go on", i, v.f.Node.Port())
-			}
-		}
+		expectContinue(t, old)
 	})
 }
 
@@ -235,23 +235,12 @@ func TestNodePortFlood(t *testing.T) {
 		if !old.opens(t) || !old.establishes(t) {
 			t.Fatal("the connection does not come about")
 		}
-		went := 0
-		r.Netns.Do(func() {
-			source := old.f.Client.Addr()
-			for i := range flood {
-				if i%1000 == 0 {
-					source = source.Next()
-				}
-				p := fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(source, old.f.Frontend.Addr()).Tcp(uint16(1024+i%1000), old.f.Frontend.Port()).Segment(fixtures.TcpSYN, uint32(i), 0)
-				got, err := r.Run(harness.Run{Program: program, In: p.Bytes()})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if got.Verdict == harness.VerdictRedirect {
-					went++
-				}
+		source := old.f.Client.Addr()
+		went := old.floods(t, flood, func(i int) netip.AddrPort {
+			if i%1000 == 0 {
+				source = source.Next()
 			}
+			return netip.AddrPortFrom(source, uint16(1024+i%1000))
 		})
 		if went < flood*9/10 { // a client other than the flood would get through as well
 			t.Errorf("only %d of %d packets went on to the backend", went, flood)

@@ -67,8 +67,8 @@ const (
 	reachLimitEach = 30 * time.Millisecond
 )
 
-// open brings a network up once for each number of Services, the baseline without any. One that does not come up with
-// many of them takes part all the same.
+// open brings a network up once for each number of Services, the baseline without any. A network that does not come up
+// with many Services is measured with the fewer ones.
 func (s *Suite) open(ctx context.Context, n network.Network) (*member, error) {
 	m := &member{Network: n, byServices: map[int]*level{}}
 	levels := s.levels()
