@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Source ports for SNAT. The range is divided into blocks; each owner has one, by a hash of its id. An owner takes
- * free ports of its own block first, then of any block. So each owner can always use a block of ports towards each
- * destination: borrowed ports return when their owner needs them.
+ * free ports of its own block first, then of any block. So each owner can always use ports of its block towards each
+ * destination: what pods borrow returns when its owner needs it, and external clients borrow no reserved ports.
  */
 #pragma once
 
@@ -70,6 +70,24 @@ static __always_inline bool nat_port_in_range(__be16 port)
 }
 
 /*
+ * The first ports of each block, which external clients of other blocks do not borrow. New external connections evict
+ * no established ones (nat_port_may_evict), so those of one client must leave ports to the others.
+ */
+static __always_inline __u32 nat_block_reserved(__u32 owner)
+{
+	return owner & NAT_OWNER_EXTERNAL ? nat_block_size() / 4 : 0;
+}
+
+/* Whether a new connection may keep its source port (network order) if that is free. */
+GLOBAL_FN bool nat_port_may_keep(__be16 port, __u32 owner)
+{
+	__u32 offset = (__u32)bpf_ntohs(port) - config_nat_first;
+
+	return offset < nat_port_count() &&
+	       (offset % nat_block_size() >= nat_block_reserved(owner) || nat_port_in_block(port, owner));
+}
+
+/*
  * What attempt number `attempt` may evict. The first quarter of the attempts looks for free ports in the owner's
  * block, the second in the whole range, the rest in the block again. A server keeps a closed connection in
  * TIME-WAIT for a minute and rejects a new one of the same tuple whose sequence numbers and timestamps are not
@@ -89,16 +107,21 @@ static __always_inline enum nat_evict nat_port_evicts(__u32 attempt)
  * The port of attempt number `attempt`: pseudorandom at first, then consecutive, so that a small block is searched
  * completely. Deterministic for a tuple: a client that reuses its port gets the same port again.
  */
-static __always_inline __be16 nat_port_candidate(const struct tuple *key, __u32 owner, __u32 attempt)
+GLOBAL_FN __be16 nat_port_candidate(const struct tuple *key, __u32 owner, __u32 attempt)
 {
-	__u32 start = service_hash(key);
+	__u32 start, block = nat_block(owner), reserved = 0;
 
+	if (!key)
+		return 0;
+	start = service_hash(key);
 	if (attempt < NAT_PORT_ATTEMPTS / 2)
 		start *= 2 * attempt + 1; /* odd, so the product is as random as start */
 	start += attempt;
-	if (attempt >= NAT_PORT_ATTEMPTS / 4 && attempt < NAT_PORT_ATTEMPTS / 2)
-		return bpf_htons(config_nat_first + start % nat_port_count());
-	return bpf_htons(config_nat_first + nat_block(owner) + start % nat_block_size());
+	if (attempt >= NAT_PORT_ATTEMPTS / 4 && attempt < NAT_PORT_ATTEMPTS / 2) {
+		block = (start >> 16) % nat_blocks() * nat_block_size();
+		reserved = nat_block_reserved(owner);
+	}
+	return bpf_htons(config_nat_first + block + reserved + start % (nat_block_size() - reserved));
 }
 
 /*

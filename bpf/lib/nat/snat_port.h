@@ -99,7 +99,7 @@ GLOBAL_FN int snat_alloc(struct __sk_buff *skb, struct nat_state *state, int sou
 		if (source_forges_tunnel(&fresh->to.destination, fresh->to.destination_port, fresh->key.protocol))
 			return DROP_TUNNEL_PORT;
 		nat_reply_key(&fresh->reply_tuple, &fresh->to, fresh->key.protocol);
-		keeps_port = nat_port_in_range(fresh->to.source_port) &&
+		keeps_port = nat_port_may_keep(fresh->to.source_port, fresh->to.owner) &&
 			     !(transport_has_ports(fresh->key.protocol) && snat_port_in_use(skb, &fresh->reply_tuple));
 	}
 	slot = nat_slot_alloc(&fresh->key, fresh->to.owner, true);
@@ -139,7 +139,9 @@ static long snat_xdp_search_step(__u32 attempt, struct snat_xdp_search *s)
 	if (attempt)
 		fresh->to.source_port = nat_port_candidate(&fresh->key, fresh->to.owner, attempt - 1);
 	nat_reply_key(&fresh->reply_tuple, &fresh->to, fresh->key.protocol);
-	if (!nat_port_in_range(fresh->to.source_port) || snat_xdp_port_in_use(s->ctx, &fresh->reply_tuple))
+	if (!attempt && !nat_port_may_keep(fresh->to.source_port, fresh->to.owner))
+		return 0;
+	if (snat_xdp_port_in_use(s->ctx, &fresh->reply_tuple))
 		return 0;
 	s->result = nat_alloc(attempt ? nat_port_evicts(attempt - 1) : NAT_EVICT_NONE);
 	return s->result != NAT_ALLOC_TAKEN;

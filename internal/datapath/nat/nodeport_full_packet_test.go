@@ -206,6 +206,45 @@ func TestNodePortConnectionsFull(t *testing.T) {
 	})
 }
 
+// One client with all the connections that it can have leaves ports to clients of other blocks.
+func TestNodePortClientLeavesPorts(t *testing.T) {
+	eachEntrance(t, func(t *testing.T, program string, family int) {
+		const ports, block, tries, others = 256, 64, 2000, 16
+		r := harness.NewServices(t, config.Datapath{NATPorts: localport.Range{First: 50000, Last: 50000 + ports - 1}})
+		var greedy []*visitor
+		for i := range tries {
+			if v := visits(r, program, family, i); v.opens(t) {
+				if !v.establishes(t) {
+					t.Fatalf("connection %d does not come about", i)
+				}
+				greedy = append(greedy, v)
+			}
+		}
+		if n := len(greedy); n > ports-3*block/4 || n < ports/2 {
+			t.Errorf("one client has %d connections through %d ports", n, ports)
+		}
+		served := 0
+		for i := range others {
+			v := visits(r, program, family, 0)
+			source := v.f.Client.Addr().AsSlice()
+			binary.BigEndian.PutUint16(source[2:], uint16(1000+i)) // IPv6: another /64
+			other, _ := netip.AddrFromSlice(source)
+			v.f.Client = netip.AddrPortFrom(other, 1024)
+			if v.opens(t) && v.establishes(t) && v.continues(t) {
+				served++
+			}
+		}
+		if served < others/2 { // a quarter is expected to have the client's block
+			t.Errorf("beside that client only %d of %d others have a connection", served, others)
+		}
+		for i, v := range greedy {
+			if !v.continues(t) {
+				t.Errorf("connection %d with port %d does not go on", i, v.f.Node.Port())
+			}
+		}
+	})
+}
+
 // A SYN flood of many sources uses all NAT ports, and no established connection loses its port to it: not one of a client
 // with many connections, and not one with a port outside its block.
 func TestNodePortFloodOfAllPorts(t *testing.T) {
