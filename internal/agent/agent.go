@@ -210,7 +210,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		pool:       pool,
 		installer:  installer,
 		wake:       loop.NewSignal(),
-		failClosed: failclosed.New(failclosed.Node(dp.AttachPod), log),
+		failClosed: failclosed.New(failclosed.Node(dp.AttachPod), modes.Policy == agentpolicy.ModeEBPF, log),
 	}
 	a.flows = agentflow.New(config.FlowConfig, config.NodeName, config.PolicySizes.Conntrack, dp, dp.Events.Losses, a.flowLocals, log)
 	a.reports = status.NewReports(reporter, a.outlook, a.beats.Add("the loop of reports"))

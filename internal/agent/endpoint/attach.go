@@ -8,7 +8,7 @@ import (
 )
 
 // Attach attaches the current programs to every pod's device, once for each device until ForgetDetached finds them
-// detached. A pass of policies isolates a pod that lacks a program which its policies need.
+// detached. A pod that lacks a program which it needs is closed, and a pass of policies reports it.
 func (e *Endpoints) Attach() error {
 	var errs []error
 	incomplete := false

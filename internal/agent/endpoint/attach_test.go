@@ -36,7 +36,7 @@ func TestAttachPodsClosesWhatIsMissing(t *testing.T) {
 			closed = now
 			return 1, nil
 		},
-	}, log)
+	}, true, log)
 	nothing := func() {}
 	p := agentpolicy.New(agentpolicy.Options{
 		Config: agentpolicy.Defaults(), Node: "n1", FailClosed: pods.Update, Changed: nothing, Reconcile: nothing, Beat: &loop.Beat{},

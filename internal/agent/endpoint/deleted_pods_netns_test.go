@@ -57,7 +57,7 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 		}
 		expiry := conntrack.New(conntrack.Kernel{}, &loop.Beat{}, log)
 		all, err := New(Options{
-			StateDir: stateDir, Pool: pool, FailClosed: failclosed.New(failclosed.Node(dp.AttachPod), log), Expiry: expiry, Log: log,
+			StateDir: stateDir, Pool: pool, FailClosed: failclosed.New(failclosed.Node(dp.AttachPod), true, log), Expiry: expiry, Log: log,
 			Datapath: Datapath{Endpoints: dp.Endpoints, ForgetConnections: dp.Conntrack.Forget, Detach: dp.Detach, CheckPod: dp.CheckPod},
 		}, Node{})
 		if err != nil {

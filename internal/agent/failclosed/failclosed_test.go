@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func newPods() (*fakeKernel, *Pods) {
 
 func newPodsBeforeAdoption() (*fakeKernel, *Pods) {
 	f := &fakeKernel{complete: map[string]int{}, noIngress: map[string]bool{}, noEgress: map[string]bool{}, gone: map[string]bool{}}
-	return f, New(Kernel{Attach: f.attach, Exists: func(name string, _ int) bool { return !f.gone[name] }, SyncClosed: f.sync}, slog.New(slog.DiscardHandler))
+	return f, New(Kernel{Attach: f.attach, Exists: func(name string, _ int) bool { return !f.gone[name] }, SyncClosed: f.sync}, true, slog.New(slog.DiscardHandler))
 }
 
 func (f *fakeKernel) attach(name string, index int) error {
@@ -62,7 +63,7 @@ func (f *fakeKernel) sync(closed route.Blackholes, keep bool) (changed int, err 
 		return 0, f.fail
 	}
 	if keep {
-		closed.To, closed.From = slices.Concat(closed.To, f.closed.To), slices.Concat(closed.From, f.closed.From)
+		closed = route.Blackholes{To: union(closed.To, f.closed.To, netip.Addr.Compare), From: union(closed.From, f.closed.From, strings.Compare)}
 	}
 	f.closed = closed
 	return 1, nil
@@ -131,6 +132,7 @@ func TestAddNeedsAllPrograms(t *testing.T) {
 // Pods that policies come to select get missing programs before the sets are active, as do pods that are added meanwhile.
 func TestUpdateAttachesWhatIsMissing(t *testing.T) {
 	f, p := newPods()
+	p.Update(ingressOf())
 	f.noIngress = map[string]bool{"a": true, "b": true, "c": true, "d": true}
 	for _, pod := range []Pod{podAt("a", "10.1.1.2"), podAt("b", "10.1.1.3"), podAt("c", "10.1.1.4"), podAt("d", "10.1.1.99")} {
 		if lacks, err := p.Adopt(pod); err == nil || lacks {
@@ -165,7 +167,8 @@ func TestUpdateAttachesWhatIsMissing(t *testing.T) {
 	f.expectComplete(t, "a device that is gone", "a", "b", "e")
 }
 
-// A pod is closed in those directions in which policies select it and the program is missing, and in no other.
+// A pod is closed for what comes to it if a policy selects it and the program is missing, and for what it sends if the program is
+// missing.
 func TestUpdateClosesDirections(t *testing.T) {
 	const address = "10.1.1.2"
 	for name, c := range map[string]struct {
@@ -177,10 +180,10 @@ func TestUpdateClosesDirections(t *testing.T) {
 		"ingress":                              {true, false, policy.Sets{Ingress: 5, Egress: 6}, true, false},
 		"egress":                               {false, true, policy.Sets{Ingress: 5, Egress: 6}, false, true},
 		"both":                                 {true, true, policy.Sets{Ingress: 5, Egress: policy.DenyAll}, true, true},
-		"egress, which no policy selects":      {false, true, policy.Sets{Ingress: 5}, false, false},
+		"egress, which no policy selects":      {false, true, policy.Sets{Ingress: 5}, false, true},
 		"ingress, which no policy selects":     {true, false, policy.Sets{Egress: 5}, false, false},
-		"both, of a pod no policy selects":     {true, true, policy.Sets{}, false, false},
-		"one of two directions of one policy":  {true, true, policy.Sets{Ingress: policy.DenyAll}, true, false},
+		"both, of a pod no policy selects":     {true, true, policy.Sets{}, false, true},
+		"one of two directions of one policy":  {true, true, policy.Sets{Ingress: policy.DenyAll}, true, true},
 		"the other direction of one policy":    {true, true, policy.Sets{Egress: policy.DenyAll}, false, true},
 		"complete, of a pod no policy selects": {false, false, policy.Sets{}, false, false},
 	} {
@@ -193,21 +196,22 @@ func TestUpdateClosesDirections(t *testing.T) {
 			if lacks, err := p.Adopt(podAt("bl1", address)); lacks != (c.ingress || c.egress) || (err != nil) != (c.noIngress || c.noEgress) {
 				t.Errorf("adopted: lacks %t, error %v", lacks, err)
 			}
-			expect := func(step string, ingress, egress bool) {
+			syncs := 0
+			if c.ingress || c.egress {
+				syncs = 1
+			}
+			expect := func(step string, syncs int, ingress, egress bool) {
 				t.Helper()
 				m := p.Update(sets)[netip.MustParseAddr(address)]
 				if (m.Ingress != nil) != ingress || (m.Egress != nil) != egress {
 					t.Errorf("%s: %+v", step, m)
 				}
-				syncs := 0
-				if c.ingress || c.egress {
-					syncs = 1
-				}
 				f.expectClosed(t, step, syncs, closedWeb(ingress, egress))
 			}
-			expect("closed", c.ingress, c.egress)
+			f.expectClosed(t, "adopted", syncs, closedWeb(c.ingress, c.egress))
+			expect("closed", 0, c.ingress, c.egress)
 			f.noIngress["bl1"], f.noEgress["bl1"] = false, false
-			expect("mended", false, false)
+			expect("mended", syncs, false, false)
 		})
 	}
 }
@@ -248,7 +252,11 @@ func TestAdoptAgain(t *testing.T) {
 		t.Errorf("missing: %v", missing)
 	}
 	f.noEgress["free"] = true
-	if lacks, err := p.Adopt(podAt("free", "10.1.1.5")); lacks || err == nil {
+	if lacks, err := p.Adopt(podAt("free", "10.1.1.5")); !lacks || err == nil {
+		t.Errorf("a pod that no policy selects and whose source addresses are not checked: lacks %t, error %v", lacks, err)
+	}
+	f.noIngress["busy"] = true
+	if lacks, err := p.Adopt(podAt("busy", "10.1.1.6")); lacks || err == nil {
 		t.Errorf("a pod that no policy selects: lacks %t, error %v", lacks, err)
 	}
 }
@@ -259,7 +267,7 @@ func TestErrorWithoutDirection(t *testing.T) {
 		Attach:     func(string, int) error { return errors.New("no device") },
 		Exists:     func(string, int) bool { return true },
 		SyncClosed: (&fakeKernel{}).sync,
-	}, slog.New(slog.DiscardHandler))
+	}, true, slog.New(slog.DiscardHandler))
 	_, _ = p.Adopt(podAt("a", "10.1.1.2"))
 	m := p.Update(map[netip.Addr]policy.Sets{webAddress: {Ingress: 5, Egress: 5}})[webAddress]
 	if m.Ingress == nil || m.Egress == nil {
@@ -278,14 +286,14 @@ func TestRules(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	must(p.Reconcile(true))
+	must(p.Reconcile())
 	f.expectClosed(t, "before policies are known", 0, other)
 	must(p.rules.set(closedWeb(true, true)))
 	f.expectClosed(t, "known", 1, closedWeb(true, true))
 	must(p.rules.set(closedWeb(true, true)))
 	f.expectClosed(t, "as before", 0, closedWeb(true, true))
 	f.closed = route.Blackholes{}
-	must(p.Reconcile(true))
+	must(p.Reconcile())
 	f.expectClosed(t, "opened by somebody else", 1, closedWeb(true, true))
 	must(p.rules.set(closedWeb(true, false)))
 	f.expectClosed(t, "one direction", 1, closedWeb(true, false))
@@ -301,20 +309,48 @@ func TestRules(t *testing.T) {
 
 	f, p = newPods()
 	f.closed = other
-	must(p.Reconcile(false))
+	p.enforcing = false
+	must(p.Reconcile())
 	f.expectClosed(t, "without policies", 1, route.Blackholes{})
+	f.noIngress["bl1"], f.noEgress["bl1"] = true, true
+	if lacks, err := p.Adopt(podAt("bl1", "10.1.1.2")); lacks || err == nil {
+		t.Errorf("adopted: lacks %t, error %v", lacks, err)
+	}
+	f.expectClosed(t, "without policies, adopted", 0, route.Blackholes{})
+}
+
+// Before policies are known, a pod without a program is closed beside those that an earlier agent closed.
+func TestAdoptBeforePoliciesAreKnown(t *testing.T) {
+	f, p := newPodsBeforeAdoption()
+	f.closed = route.Blackholes{From: []string{"bl9"}}
+	f.noIngress["bl1"], f.noEgress["bl2"] = true, true
+	for name, address := range map[string]string{"bl1": "10.1.1.2", "bl2": "10.1.1.3"} {
+		if lacks, err := p.Adopt(podAt(name, address)); !lacks || err == nil {
+			t.Errorf("%s: lacks %t, error %v", name, lacks, err)
+		}
+	}
+	p.AdoptionDone()
+	closed := route.Blackholes{To: []netip.Addr{webAddress}, From: []string{"bl2", "bl9"}}
+	f.expectClosed(t, "adopted", 2, closed)
+	f.closed = route.Blackholes{From: []string{"bl9"}}
+	if err := p.Reconcile(); err != nil {
+		t.Error(err)
+	}
+	f.expectClosed(t, "opened by somebody else", 1, closed)
+	p.Update(ingressOf())
+	f.expectClosed(t, "known", 1, route.Blackholes{From: []string{"bl2"}})
 }
 
 // What an earlier agent closed and this one does not need closed is opened when all pods have been adopted.
 func TestOpenedAfterAdoption(t *testing.T) {
 	f, p := newPodsBeforeAdoption()
 	f.closed = closedWeb(true, true)
-	if err := errors.Join(p.rules.set(route.Blackholes{}), p.Reconcile(true)); err != nil {
+	if err := errors.Join(p.rules.set(route.Blackholes{}), p.Reconcile()); err != nil {
 		t.Fatal(err)
 	}
 	f.expectClosed(t, "not adopted", 2, closedWeb(true, true))
 	p.AdoptionDone()
-	if err := p.Reconcile(true); err != nil {
+	if err := p.Reconcile(); err != nil {
 		t.Fatal(err)
 	}
 	f.expectClosed(t, "adopted", 1, route.Blackholes{})
@@ -325,7 +361,7 @@ func TestAdoptionEndsDuringUpdate(t *testing.T) {
 	f, p := newPodsBeforeAdoption()
 	f.closed = closedWeb(true, true)
 	f.noIngress["a"] = true
-	_, _ = p.Adopt(podAt("a", "10.1.1.3"))
+	_ = p.Add(podAt("a", "10.1.1.3"))
 	attach, ended := p.kernel.Attach, make(chan struct{})
 	p.kernel.Attach = func(name string, index int) error {
 		p.kernel.Attach = attach

@@ -1,8 +1,9 @@
-// Package failclosed keeps a pod closed while it lacks a program that enforces its NetworkPolicies.
+// Package failclosed keeps a pod closed while it lacks a program that enforces NetworkPolicies.
 //
 // A new pod gets all programs or is not added. A pod of an earlier agent can lack one: somebody else holds its hook, or its pin is
 // gone. What the programs do not check, the kernel must not forward: routing rules close the pod in that direction until the program
-// is attached.
+// is attached. A pod that no policy selects is closed for what it sends, because no program checks its source addresses, by which the
+// policies of other pods know it; before policies are known, it is closed in both directions.
 package failclosed
 
 import (
@@ -39,13 +40,15 @@ type Kernel struct {
 // pass.
 type Pods struct {
 	kernel Kernel
-	rules  rules
+	// enforcing says that this agent enforces policies. If not, no pod is closed.
+	enforcing bool
+	rules     rules
 	// updating is held by Update: one that began before the end of the adoption, and so without all pods, opens none.
 	updating sync.Mutex
 
 	mu      sync.Mutex
 	devices map[string]*podDevice
-	// enforced are the sets that are active or about to be.
+	// enforced are the sets that are active or about to be; nil before the first Update.
 	enforced map[netip.Addr]policy.Sets
 }
 
@@ -57,9 +60,9 @@ type podDevice struct {
 	attached bool
 }
 
-// New makes a Pods that knows no device yet.
-func New(kernel Kernel, log *slog.Logger) *Pods {
-	return &Pods{kernel: kernel, rules: rules{log: log, sync: kernel.SyncClosed}, devices: map[string]*podDevice{}}
+// New makes a Pods that knows no device yet. enforcing says that this agent enforces policies.
+func New(kernel Kernel, enforcing bool, log *slog.Logger) *Pods {
+	return &Pods{kernel: kernel, enforcing: enforcing, rules: rules{log: log, sync: kernel.SyncClosed}, devices: map[string]*podDevice{}}
 }
 
 // Node gives the kernel of this node, with attach for the programs.
@@ -81,13 +84,23 @@ func (p *Pods) Add(pod Pod) error {
 	return p.attachTo(d)
 }
 
-// Adopt does the same for a pod that is there already. If lacks is true, its policies need the missing program: the next Update
-// closes the pod.
+// Adopt does the same for a pod that is there already. If lacks is true, the pod is closed because it needs the missing program.
 func (p *Pods) Adopt(pod Pod) (lacks bool, err error) {
 	err = p.Add(pod)
+	if err == nil || !p.enforcing {
+		return false, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.devices[pod.Device].missing(p.enforced) != nil, err
+	m := p.devices[pod.Device].missing(p.enforced)
+	if m == nil {
+		return false, err
+	}
+	missing := map[netip.Addr]Missing{}
+	for _, a := range pod.Addresses {
+		missing[a] = *m
+	}
+	return true, errors.Join(err, p.rules.add(closedFor(missing)))
 }
 
 // Attached reports whether a device has the programs of this agent, as far as it knows.
@@ -164,7 +177,7 @@ func (p *Pods) AdoptionDone() {
 }
 
 // Reconcile restores the rules that somebody else removed. Where policies are not enforced, it opens all pods.
-func (p *Pods) Reconcile(enforced bool) error { return p.rules.renew(!enforced) }
+func (p *Pods) Reconcile() error { return p.rules.renew(!p.enforcing) }
 
 func (p *Pods) attachTo(d *podDevice) error {
 	err := p.kernel.Attach(d.Device, d.Index)
@@ -176,14 +189,11 @@ func (p *Pods) attachTo(d *podDevice) error {
 	return err
 }
 
-// missing names the programs that sets need and a device lacks; nil if none.
+// missing names the programs that a device needs and lacks; nil if none. Sets that are nil are not known yet.
 func (d *podDevice) missing(sets map[netip.Addr]policy.Sets) *Missing {
-	m := Missing{Device: d.Device}
-	if slices.ContainsFunc(d.Addresses, func(a netip.Addr) bool { return sets[a].Ingress != policy.NotIsolated }) {
+	m := Missing{Device: d.Device, Egress: d.egress}
+	if sets == nil || slices.ContainsFunc(d.Addresses, func(a netip.Addr) bool { return sets[a].Ingress != policy.NotIsolated }) {
 		m.Ingress = d.ingress
-	}
-	if slices.ContainsFunc(d.Addresses, func(a netip.Addr) bool { return sets[a].Egress != policy.NotIsolated }) {
-		m.Egress = d.egress
 	}
 	if m.Ingress == nil && m.Egress == nil {
 		return nil

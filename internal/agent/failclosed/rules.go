@@ -7,16 +7,17 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
-// Missing is what a pod lacks to enforce its policies.
+// Missing is what a pod lacks to enforce policies.
 type Missing struct {
 	Device string
 	// Ingress says why the program for packets that the kernel stack sends to the pod is missing, Egress why that for packets from the
-	// pod; nil for a program that is attached or that no policy needs.
+	// pod; nil for a program that is attached or that the pod does not need.
 	Ingress, Egress error
 	// Open says why the kernel stack still forwards for the pod; nil if it does not.
 	Open error
@@ -54,7 +55,7 @@ type rules struct {
 	sync func(closed route.Blackholes, keep bool) (changed int, err error)
 
 	mu sync.Mutex
-	// closed is sorted. Before it is known, what an earlier agent closed stays closed.
+	// closed is sorted. Before all of it is known, what an earlier agent closed stays closed.
 	closed route.Blackholes
 	known  bool
 	// adopted says that this agent has tried to attach programs to the pods of an earlier one.
@@ -90,6 +91,18 @@ func (r *rules) set(closed route.Blackholes) error {
 	return r.syncLocked()
 }
 
+// add closes these as well. It opens none.
+func (r *rules) add(closed route.Blackholes) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = route.Blackholes{To: union(r.closed.To, closed.To, netip.Addr.Compare), From: union(r.closed.From, closed.From, strings.Compare)}
+	return r.syncLocked()
+}
+
+func union[T comparable](a, b []T, compare func(x, y T) int) []T {
+	return slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(a, b)), compare))
+}
+
 // adoptionDone lets the next set or renew open what an earlier agent closed.
 func (r *rules) adoptionDone() {
 	r.mu.Lock()
@@ -106,15 +119,15 @@ func (r *rules) renew(open bool) error {
 	if open {
 		r.closed, r.known, r.adopted = route.Blackholes{}, true, true
 	}
-	if !r.known {
+	if !r.known && len(r.closed.To)+len(r.closed.From) == 0 {
 		return nil
 	}
 	return r.syncLocked()
 }
 
 func (r *rules) syncLocked() error {
-	changed, err := r.sync(r.closed, !r.adopted)
-	r.synced = err == nil
+	changed, err := r.sync(r.closed, !r.known || !r.adopted)
+	r.synced = err == nil && r.known
 	if changed > 0 {
 		r.log.Warn("the kernel stack forwards nothing for pods that lack a policy program", "to", r.closed.To, "from", r.closed.From, "error", err)
 	}

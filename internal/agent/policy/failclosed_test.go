@@ -31,7 +31,7 @@ type fakePods struct {
 
 func newFakePods() (*fakePods, *failclosed.Pods) {
 	f := &fakePods{}
-	return f, failclosed.New(failclosed.Kernel{Attach: f.attach, Exists: func(string, int) bool { return true }, SyncClosed: f.sync}, slog.New(slog.DiscardHandler))
+	return f, failclosed.New(failclosed.Kernel{Attach: f.attach, Exists: func(string, int) bool { return true }, SyncClosed: f.sync}, true, slog.New(slog.DiscardHandler))
 }
 
 func (f *fakePods) attach(string, int) error {

@@ -197,7 +197,7 @@ func (o outcome) incompleteIn(ingress bool, state string, why error) (all []poli
 		for _, key := range policies {
 			concerned[key] = append(concerned[key], pod.Pod)
 		}
-		if len(policies) == 0 { // isolated, because its labels are not known
+		if len(policies) == 0 { // its labels are not known, or its source addresses are not checked
 			all = append(all, policy.Problem{Pods: []cluster.Key{pod.Pod}, Text: fmt.Sprintf("pod %s is %s: %v", pod.Pod, state, problem.OneLine{Err: why})})
 		}
 	}
