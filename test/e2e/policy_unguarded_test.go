@@ -202,6 +202,62 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	g.expectPorts(g.pod, g.outside)
 }
 
+// A pod without from_pod that no policy selects cannot send as a pod that policies of others allow, also before the agent knows the
+// policies.
+func TestForgedSourceWithoutProgram(t *testing.T) {
+	t.Parallel()
+	g := newPolicyLab(t)
+	g.labels["far"] = "server"
+	g.writePods()
+	g.policy("server", "{podSelector: {matchLabels: {app: server}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}")
+	g.expectPorts(g.near, g.far, backendPort, otherPort)
+	g.expectPorts(g.pod, g.far)
+	received, err := datagrams(g.far.netns, g.far.addresses[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer received.socket.Close()
+	forged := received.from(g.near.addresses[0])
+	forge := func() {
+		t.Helper()
+		if err := sendAs(g.pod.netns, g.near.addresses[0], netip.AddrPortFrom(g.far.addresses[0], backendPort), []byte("forged"), 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	g.kill(g.here)
+	device := g.hostDevice("pod")
+	if err := os.Remove(filepath.Join(g.here.BPFFS, "links", device+" from_pod")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		forge()
+		if forged.Load() == 0 {
+			return errors.New("no forged datagram arrives from the pod without its program")
+		}
+		return nil
+	})
+	g.keepPins(true)
+	defer g.keepPins(false)
+	g.start(g.here, current(t))
+	g.waitProblem(g.here, "pod default/pod is closed for what it sends to others than its node", "read-only")
+	g.waitRulesFor(device)
+	g.expectPorts(g.near, g.far, backendPort, otherPort) // earlier datagrams have arrived
+	before := forged.Load()
+	for range 10 {
+		forge()
+	}
+	g.expectPorts(g.near, g.far, backendPort, otherPort)
+	if n := forged.Load() - before; n > 0 {
+		t.Errorf("%d datagrams with the source of another pod arrive", n)
+	}
+	g.keepPins(false)
+	g.waitReady(g.here)
+	g.waitNoProblem(g.here)
+	g.waitRulesFor()
+	g.expectPorts(g.pod, g.outside, backendPort, otherPort)
+}
+
 // hostDevice returns the host device of a pod of here, from its endpoint file.
 func (g *policyLab) hostDevice(pod string) string {
 	g.t.Helper()
