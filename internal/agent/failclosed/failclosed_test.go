@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -63,7 +62,10 @@ func (f *fakeKernel) sync(closed route.Blackholes, keep bool) (changed int, err 
 		return 0, f.fail
 	}
 	if keep {
-		closed = route.Blackholes{To: union(closed.To, f.closed.To, netip.Addr.Compare), From: union(closed.From, f.closed.From, strings.Compare)}
+		closed.To, closed.From = slices.Concat(closed.To, f.closed.To), slices.Concat(closed.From, f.closed.From)
+		slices.SortFunc(closed.To, netip.Addr.Compare)
+		slices.Sort(closed.From)
+		closed.To, closed.From = slices.Compact(closed.To), slices.Compact(closed.From)
 	}
 	f.closed = closed
 	return 1, nil
@@ -238,6 +240,9 @@ func TestAdoptAgain(t *testing.T) {
 	}
 	check(nil, true)
 	check(errors.New("a program is gone"), false)
+	p.Update(ingressOf("10.1.1.2"))
+	check(nil, true)
+	check(errors.New("a program is gone"), false)
 	f.noIngress["a"] = true
 	if lacks, err := p.Adopt(pod); !lacks || err == nil {
 		t.Errorf("to_pod cannot be attached: lacks %t, error %v", lacks, err)
@@ -275,9 +280,9 @@ func TestErrorWithoutDirection(t *testing.T) {
 	}
 }
 
-// Rules are written once, restored when somebody else removes them, and left as an earlier agent had them until policies are known.
+// Rules are written once, restored when somebody else removes them, and left as an earlier agent had them until its pods are adopted.
 func TestRules(t *testing.T) {
-	f, p := newPods()
+	f, p := newPodsBeforeAdoption()
 	other := route.Blackholes{To: []netip.Addr{netip.MustParseAddr("10.1.1.9")}, From: []string{"bl9"}}
 	f.closed = other
 	must := func(err error) {
@@ -287,7 +292,8 @@ func TestRules(t *testing.T) {
 		}
 	}
 	must(p.Reconcile())
-	f.expectClosed(t, "before policies are known", 0, other)
+	f.expectClosed(t, "before the adoption", 1, other)
+	p.AdoptionDone()
 	must(p.rules.set(closedWeb(true, true)))
 	f.expectClosed(t, "known", 1, closedWeb(true, true))
 	must(p.rules.set(closedWeb(true, true)))
@@ -319,26 +325,59 @@ func TestRules(t *testing.T) {
 	f.expectClosed(t, "without policies, adopted", 0, route.Blackholes{})
 }
 
-// Before policies are known, a pod without a program is closed beside those that an earlier agent closed.
+// Before policies are known, a pod without a program is closed beside those that an earlier agent closed, until it has the program or
+// is deleted.
 func TestAdoptBeforePoliciesAreKnown(t *testing.T) {
 	f, p := newPodsBeforeAdoption()
 	f.closed = route.Blackholes{From: []string{"bl9"}}
-	f.noIngress["bl1"], f.noEgress["bl2"] = true, true
-	for name, address := range map[string]string{"bl1": "10.1.1.2", "bl2": "10.1.1.3"} {
-		if lacks, err := p.Adopt(podAt(name, address)); !lacks || err == nil {
+	f.noIngress["bl1"], f.noEgress["bl2"], f.gone["bl3"] = true, true, true
+	adopt := func(name, address string, want bool) {
+		t.Helper()
+		if lacks, err := p.Adopt(podAt(name, address)); lacks != want || (err == nil) != (len(f.noIngress) == 0) {
 			t.Errorf("%s: lacks %t, error %v", name, lacks, err)
 		}
 	}
+	adopt("bl1", "10.1.1.2", true)
+	adopt("bl2", "10.1.1.3", true)
+	adopt("bl3", "10.1.1.4", false)
+	f.expectClosed(t, "adopted", 2, route.Blackholes{To: []netip.Addr{webAddress}, From: []string{"bl2", "bl9"}})
 	p.AdoptionDone()
-	closed := route.Blackholes{To: []netip.Addr{webAddress}, From: []string{"bl2", "bl9"}}
-	f.expectClosed(t, "adopted", 2, closed)
-	f.closed = route.Blackholes{From: []string{"bl9"}}
+	f.closed = route.Blackholes{}
 	if err := p.Reconcile(); err != nil {
 		t.Error(err)
 	}
-	f.expectClosed(t, "opened by somebody else", 1, closed)
+	f.expectClosed(t, "opened by somebody else", 1, route.Blackholes{To: []netip.Addr{webAddress}, From: []string{"bl2"}})
+	delete(f.noIngress, "bl1")
+	adopt("bl1", "10.1.1.2", false)
+	f.expectClosed(t, "mended", 1, route.Blackholes{From: []string{"bl2"}})
+	p.Remove("bl2")
+	f.expectClosed(t, "deleted", 1, route.Blackholes{})
+}
+
+// A pod that is adopted while an Update without it is about to write the rules stays closed.
+func TestAdoptDuringUpdate(t *testing.T) {
+	f, p := newPods()
+	_ = p.Add(podAt("a", "10.1.1.3"))
+	f.noEgress["a"], f.noEgress["bl1"] = true, true
+	p.ForgetDetached(func(string, int) error { return errors.New("a program is gone") })
+	exists, adopted := p.kernel.Exists, make(chan struct{})
+	p.kernel.Exists = func(name string, index int) bool {
+		p.kernel.Exists = exists
+		go func() {
+			_, _ = p.Adopt(podAt("bl1", "10.1.1.2"))
+			close(adopted)
+		}()
+		select {
+		case <-adopted:
+		case <-time.After(50 * time.Millisecond): // it waits for the Update
+		}
+		return true
+	}
 	p.Update(ingressOf())
-	f.expectClosed(t, "known", 1, route.Blackholes{From: []string{"bl2"}})
+	<-adopted
+	if want := []string{"a", "bl1"}; !slices.Equal(f.closed.From, want) {
+		t.Errorf("closed %q, want %q", f.closed.From, want)
+	}
 }
 
 // What an earlier agent closed and this one does not need closed is opened when all pods have been adopted.

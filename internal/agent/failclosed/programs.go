@@ -43,7 +43,7 @@ type Pods struct {
 	// enforcing says that this agent enforces policies. If not, no pod is closed.
 	enforcing bool
 	rules     rules
-	// updating is held by Update: one that began before the end of the adoption, and so without all pods, opens none.
+	// updating is held by all that write rules: what began before the end of the adoption, and so without all pods, opens none.
 	updating sync.Mutex
 
 	mu      sync.Mutex
@@ -86,21 +86,17 @@ func (p *Pods) Add(pod Pod) error {
 
 // Adopt does the same for a pod that is there already. If lacks is true, the pod is closed because it needs the missing program.
 func (p *Pods) Adopt(pod Pod) (lacks bool, err error) {
+	p.updating.Lock()
+	defer p.updating.Unlock()
 	err = p.Add(pod)
-	if err == nil || !p.enforcing {
+	if !p.enforcing {
 		return false, err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m := p.devices[pod.Device].missing(p.enforced)
-	if m == nil {
-		return false, err
-	}
-	missing := map[netip.Addr]Missing{}
+	missing := p.lacking(false)
 	for _, a := range pod.Addresses {
-		missing[a] = *m
+		lacks = lacks || missing[a].Device == pod.Device
 	}
-	return true, errors.Join(err, p.rules.add(closedFor(missing)))
+	return lacks, errors.Join(err, p.rules.set(closedFor(missing)))
 }
 
 // Attached reports whether a device has the programs of this agent, as far as it knows.
@@ -121,16 +117,21 @@ func (p *Pods) ForgetDetached(check func(name string, index int) error) {
 		}
 		if err := check(name, d.Index); err != nil {
 			p.rules.log.Warn("programs are gone and are attached again", "device", name, "reason", err)
-			d.attached = false
+			d.ingress, d.egress, d.attached = err, err, false
 		}
 	}
 }
 
-// Remove forgets a device: nothing is attached to it any more.
+// Remove forgets a device: nothing is attached to it any more. Its addresses are not closed for a later pod.
 func (p *Pods) Remove(name string) {
+	p.updating.Lock()
+	defer p.updating.Unlock()
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	delete(p.devices, name)
+	p.mu.Unlock()
+	if err := p.rules.set(closedFor(p.lacking(false))); err != nil {
+		p.rules.log.Error("routing rules of a deleted pod remain until the next reconciliation", "device", name, "error", err)
+	}
 }
 
 // Update prepares for sets before they are active: it attaches the programs that they need, and closes the pods where that fails. It
@@ -138,7 +139,10 @@ func (p *Pods) Remove(name string) {
 func (p *Pods) Update(sets map[netip.Addr]policy.Sets) map[netip.Addr]Missing {
 	p.updating.Lock()
 	defer p.updating.Unlock()
-	missing := p.update(sets)
+	p.mu.Lock()
+	p.enforced = sets
+	p.mu.Unlock()
+	missing := p.lacking(true)
 	if err := p.rules.set(closedFor(missing)); err != nil {
 		for a, m := range missing {
 			m.Open = err
@@ -148,22 +152,22 @@ func (p *Pods) Update(sets map[netip.Addr]policy.Sets) map[netip.Addr]Missing {
 	return missing
 }
 
-func (p *Pods) update(sets map[netip.Addr]policy.Sets) map[netip.Addr]Missing {
+// lacking lists the pods that lack a program which they need; with retry it attaches what is missing first.
+func (p *Pods) lacking(retry bool) map[netip.Addr]Missing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.enforced = sets
 	all := map[netip.Addr]Missing{}
 	for _, d := range p.devices {
-		if d.missing(sets) == nil {
+		m := d.missing(p.enforced)
+		if m != nil && retry {
+			_ = p.attachTo(d)
+			m = d.missing(p.enforced)
+		}
+		if m == nil || !p.kernel.Exists(d.Device, d.Index) { // the pod has just ended
 			continue
 		}
-		if err := p.attachTo(d); err != nil && !p.kernel.Exists(d.Device, d.Index) {
-			continue // the pod has just ended
-		}
-		if m := d.missing(sets); m != nil {
-			for _, a := range d.Addresses {
-				all[a] = *m
-			}
+		for _, a := range d.Addresses {
+			all[a] = *m
 		}
 	}
 	return all

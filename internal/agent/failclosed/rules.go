@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/beeline-cni/beeline/internal/device/route"
@@ -55,10 +54,9 @@ type rules struct {
 	sync func(closed route.Blackholes, keep bool) (changed int, err error)
 
 	mu sync.Mutex
-	// closed is sorted. Before all of it is known, what an earlier agent closed stays closed.
+	// closed is sorted.
 	closed route.Blackholes
-	known  bool
-	// adopted says that this agent has tried to attach programs to the pods of an earlier one.
+	// adopted says that this agent has tried to attach programs to the pods of an earlier one. Before, what that closed stays closed.
 	adopted bool
 	// synced says that the kernel holds closed.
 	synced bool
@@ -87,20 +85,8 @@ func (r *rules) set(closed route.Blackholes) error {
 	if r.synced && slices.Equal(r.closed.To, closed.To) && slices.Equal(r.closed.From, closed.From) {
 		return nil
 	}
-	r.closed, r.known = closed, true
+	r.closed = closed
 	return r.syncLocked()
-}
-
-// add closes these as well. It opens none.
-func (r *rules) add(closed route.Blackholes) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = route.Blackholes{To: union(r.closed.To, closed.To, netip.Addr.Compare), From: union(r.closed.From, closed.From, strings.Compare)}
-	return r.syncLocked()
-}
-
-func union[T comparable](a, b []T, compare func(x, y T) int) []T {
-	return slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(a, b)), compare))
 }
 
 // adoptionDone lets the next set or renew open what an earlier agent closed.
@@ -117,17 +103,14 @@ func (r *rules) renew(open bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if open {
-		r.closed, r.known, r.adopted = route.Blackholes{}, true, true
-	}
-	if !r.known && len(r.closed.To)+len(r.closed.From) == 0 {
-		return nil
+		r.closed, r.adopted = route.Blackholes{}, true
 	}
 	return r.syncLocked()
 }
 
 func (r *rules) syncLocked() error {
-	changed, err := r.sync(r.closed, !r.known || !r.adopted)
-	r.synced = err == nil && r.known
+	changed, err := r.sync(r.closed, !r.adopted)
+	r.synced = err == nil
 	if changed > 0 {
 		r.log.Warn("the kernel stack forwards nothing for pods that lack a policy program", "to", r.closed.To, "from", r.closed.From, "error", err)
 	}
