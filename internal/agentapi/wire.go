@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/textproto"
 	"syscall"
@@ -54,12 +55,11 @@ func (c *Client) exchange(ctx context.Context, path string, req any, read func(d
 	values := json.NewDecoder(in.R)
 	decode := func(into any) error {
 		err := values.Decode(into)
-		var syntax *json.SyntaxError
-		var kind *json.UnmarshalTypeError
+		var network net.Error
 		switch {
 		case err == nil:
 			return nil
-		case errors.As(err, &syntax), errors.As(err, &kind):
+		case ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.As(err, &network):
 			return fmt.Errorf("decode response to %s: %w", path, err)
 		}
 		return c.callError(brokenError(ctx, err))

@@ -63,7 +63,7 @@ func (t *identityTable) write(want *policy.Peers) (w written[netip.Addr]) {
 		t.keep(differ[:len(differ)-len(rest)])
 		var changed []policy.PeerDifference // these need no free entry
 		for _, d := range rest {
-			if d.Before != policy.IdentityUnknown {
+			if t.holds(d) {
 				changed = append(changed, d)
 			} else {
 				w.missing = append(w.missing, d.Address)
@@ -91,13 +91,18 @@ func (t *identityTable) put(differ []policy.PeerDifference, w *written[netip.Add
 		w.err = errors.Join(w.err, table.FullOr(bpf.MapIdentities, t.m, err, nil))
 	}
 	for _, d := range differ[:done] {
-		if d.Before != policy.IdentityUnknown {
+		if t.holds(d) {
 			w.changed++
 		} else {
 			w.added++
 		}
 	}
 	return differ[done:]
+}
+
+// holds reports whether the map has an entry of an address.
+func (t *identityTable) holds(d policy.PeerDifference) bool {
+	return d.Before != policy.IdentityUnknown || slices.Contains(t.unknown, d.Address)
 }
 
 // keep records that the map now has these entries.
@@ -107,6 +112,10 @@ func (t *identityTable) keep(done []policy.PeerDifference) {
 		identities[d.Address] = d.Now
 	}
 	t.has = t.has.With(identities)
+	t.unknown = slices.DeleteFunc(t.unknown, func(a netip.Addr) bool {
+		_, written := identities[a]
+		return written
+	})
 }
 
 // trim deletes unwanted entries, after write, and returns how many.
@@ -135,9 +144,8 @@ func (t *identityTable) trim(want *policy.Peers) (deleted int, err error) {
 		t.keep(unwanted[:deleted])
 		return deleted, fmt.Errorf("delete from map %s: %w", bpf.MapIdentities, err)
 	}
-	t.unknown = nil
 	if t.complete {
-		t.has = want
+		t.has, t.unknown = want, nil
 	} else {
 		t.keep(unwanted)
 	}

@@ -133,3 +133,34 @@ func TestUnknownIdentitiesAreDeleted(t *testing.T) {
 	syncs(t, d.Policies, &policy.Tables{}, 1)
 	holdsTables(t, d.Policies, &policy.Tables{})
 }
+
+// A pod that gets such an address needs no free entry, so it keeps its identity in a full map.
+func TestUnknownIdentityInFullMap(t *testing.T) {
+	d := openTable(t, config.Datapath{Sizes: config.Sizes{Identities: 30}})
+	last, other := netip.MustParseAddr("10.1.0.250"), netip.MustParseAddr("10.1.0.251")
+	for _, a := range []netip.Addr{last, other} {
+		if err := d.Objects.Maps.Identities.Put(bpf.AddressOf(a), uint32(policy.IdentityUnknown)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pods := map[netip.Addr]policy.Identity{last: policy.IdentityPod | 1}
+	for n := range byte(40) {
+		pods[netip.AddrFrom4([4]byte{10, 1, 0, n})] = policy.IdentityPod | 1
+	}
+	var none *policy.Peers
+	for range 2 {
+		if _, err := d.Policies.Sync(&policy.Tables{Peers: none.With(pods)}); err == nil {
+			t.Error("41 pods fit into 30 entries")
+		}
+		got, err := d.Policies.All()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if identity := got.Identities[last]; identity != pods[last] {
+			t.Errorf("%s has identity %d", last, identity)
+		}
+		if _, left := got.Identities[other]; left || !d.Policies.HasAny([]netip.Addr{last}) {
+			t.Errorf("%s is left: %t; %s is forgotten", other, left, last)
+		}
+	}
+}
