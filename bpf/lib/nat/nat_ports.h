@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Source ports for SNAT. The range is divided into blocks; each owner has one, by a hash of its id. An owner takes
- * free ports of its own block first, then of any block. So each owner can always use ports of its block towards each
- * destination: what pods borrow returns when its owner needs it, and external clients borrow no reserved ports.
+ * free ports of its own block first, then of any block. So each owner can use ports of its block towards each
+ * destination: what pods borrow returns when a pod needs it, and external clients borrow no reserved ports.
  */
 #pragma once
 
@@ -109,7 +109,7 @@ static __always_inline enum nat_evict nat_port_evicts(__u32 attempt)
  */
 GLOBAL_FN __be16 nat_port_candidate(const struct tuple *key, __u32 owner, __u32 attempt)
 {
-	__u32 start, block = nat_block(owner), reserved = 0;
+	__u32 start, block = nat_block(owner), ports = nat_block_size(), reserved = nat_block_reserved(owner), skip = 0;
 
 	if (!key)
 		return 0;
@@ -119,9 +119,12 @@ GLOBAL_FN __be16 nat_port_candidate(const struct tuple *key, __u32 owner, __u32 
 	start += attempt;
 	if (attempt >= NAT_PORT_ATTEMPTS / 4 && attempt < NAT_PORT_ATTEMPTS / 2) {
 		block = (start >> 16) % nat_blocks() * nat_block_size();
-		reserved = nat_block_reserved(owner);
+		skip = reserved;
+		ports -= reserved;
+	} else if (reserved && attempt >= NAT_PORT_ATTEMPTS / 2 && attempt < NAT_PORT_ATTEMPTS / 4 * 3) {
+		ports = reserved; /* all others may be borrowed */
 	}
-	return bpf_htons(config_nat_first + block + reserved + start % (nat_block_size() - reserved));
+	return bpf_htons(config_nat_first + block + skip + start % ports);
 }
 
 /*
