@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
@@ -27,21 +28,27 @@ func (e *explainer) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) 
 	return e.answer, nil
 }
 
-func (e *explainer) Policies(context.Context, agentapi.PolicyFilter) ([]agentapi.NetworkPolicy, error) {
+func (e *explainer) Policies(_ context.Context, which agentapi.PolicyFilter) ([]agentapi.NetworkPolicy, error) {
+	if which.Name == "none" {
+		return nil, nil
+	}
 	return []agentapi.NetworkPolicy{{
 		Namespace: "shop", Name: "web", Pods: []string{"shop/a", "shop/b", "shop/c", "shop/d"}, Directions: []string{agentapi.DirectionEgress}, IngressRules: 3, EgressRules: 2,
 		State: agentapi.PolicyClosed, Reason: "a field is invalid",
+	}, {
+		Namespace: "shop", Name: "db", Directions: []string{agentapi.DirectionIngress}, State: agentapi.PolicyActive,
+		Since: time.Date(2026, time.March, 1, 10, 0, 0, 0, time.FixedZone("", 3600)),
 	}}, nil
 }
 
 func (e *explainer) Services(context.Context, agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
-	web := agentapi.ServicePort{Namespace: "shop", Name: "web", Frontends: []agentapi.Frontend{{Kind: "ClusterIP"}}}
+	web := agentapi.ServicePort{Namespace: "shop", Name: "web", Frontends: []agentapi.Frontend{{Kind: "ClusterIP"}, {Kind: "HostPort"}}}
 	db := agentapi.ServicePort{Namespace: "shop", Name: "db", Frontends: []agentapi.Frontend{{Kind: "HostPort"}}}
 	return []agentapi.ServicePort{web, web, db}, nil
 }
 
 func (e *explainer) Endpoints(context.Context) ([]agentapi.Endpoint, error) {
-	return []agentapi.Endpoint{{Pod: agentapi.PodRef{Namespace: "shop", Name: "a"}}, {Attachment: agentapi.Attachment{ContainerID: "c0"}}}, nil
+	return []agentapi.Endpoint{{Pod: agentapi.PodRef{Namespace: "shop", Name: "a"}}, {Attachment: agentapi.Attachment{ContainerID: "c0123456789abcdef"}}}, nil
 }
 
 // socket serves an explainer until the test ends.

@@ -257,12 +257,48 @@ func TestAdoptAgain(t *testing.T) {
 		t.Errorf("missing: %v", missing)
 	}
 	f.noEgress["free"] = true
+	f.syncs = 0
 	if lacks, err := p.Adopt(podAt("free", "10.1.1.5")); !lacks || err == nil {
 		t.Errorf("a pod that no policy selects and whose source addresses are not checked: lacks %t, error %v", lacks, err)
 	}
+	f.expectClosed(t, "a second pod", 1, route.Blackholes{To: []netip.Addr{webAddress}, From: []string{"b", "free"}})
 	f.noIngress["busy"] = true
 	if lacks, err := p.Adopt(podAt("busy", "10.1.1.6")); lacks || err == nil {
 		t.Errorf("a pod that no policy selects: lacks %t, error %v", lacks, err)
+	}
+}
+
+// A pod is closed by its addresses of both families, also if a policy selects it by one of them.
+func TestBothFamilies(t *testing.T) {
+	f, p := newPods()
+	pod := podAt("bl1", "10.1.1.2")
+	pod.Addresses = append(pod.Addresses, netip.MustParseAddr("fd00::2"))
+	sets := map[netip.Addr]policy.Sets{pod.Addresses[1]: {Ingress: 5}}
+	p.Update(sets)
+	f.noIngress["bl1"], f.noEgress["bl1"] = true, true
+	if lacks, err := p.Adopt(pod); !lacks || err == nil {
+		t.Errorf("adopted: lacks %t, error %v", lacks, err)
+	}
+	closed := route.Blackholes{To: pod.Addresses, From: []string{"bl1"}}
+	f.expectClosed(t, "adopted", 2, closed)
+	p.Update(sets)
+	f.expectClosed(t, "updated", 0, closed)
+}
+
+// A pod that the kernel does not close is reported as open.
+func TestOpenIsReported(t *testing.T) {
+	f, p := newPods()
+	f.fail = errors.New("no memory")
+	f.noEgress["bl1"] = true
+	if _, err := p.Adopt(podAt("bl1", "10.1.1.2")); !errors.Is(err, f.fail) {
+		t.Errorf("adopted: %v", err)
+	}
+	missing := p.Update(ingressOf())
+	if reason, open := Reason(missing, false); reason == nil || !errors.Is(open, f.fail) {
+		t.Errorf("for what it sends: %v, open: %v", reason, open)
+	}
+	if reason, open := Reason(missing, true); reason != nil || open != nil {
+		t.Errorf("for what comes to it: %v, open: %v", reason, open)
 	}
 }
 
@@ -313,7 +349,7 @@ func TestRules(t *testing.T) {
 	must(p.rules.set(route.Blackholes{}))
 	f.expectClosed(t, "tried again", 1, route.Blackholes{})
 
-	f, p = newPods()
+	f, p = newPodsBeforeAdoption()
 	f.closed = other
 	p.enforcing = false
 	must(p.Reconcile())

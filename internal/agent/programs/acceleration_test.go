@@ -18,14 +18,15 @@ func TestAcceleration(t *testing.T) {
 	p.accelerated = map[string]acceleration{
 		"eth0":   {Accelerated: attach.Accelerated{Hook: config.AccelerationXDP, Reason: "its driver has it"}},
 		"eth1":   {attach.Accelerated{Hook: config.AccelerationTC, Reason: "its driver has no XDP"}, errors.New("eth1: no XDP")},
+		"eth2":   {Accelerated: attach.Accelerated{Hook: config.AccelerationXDP, Reason: "its driver has it"}},
 		"former": {attach.Accelerated{Hook: config.AccelerationTC}, errors.New("former: no XDP")},
 	}
 	choice := agentapi.Choice{Name: "nodeport acceleration", Requested: "xdp", Selected: "none", Reason: "there is no uplink"}
 	if got := p.Acceleration("xdp"); got != choice || len(p.Problems()) > 0 {
 		t.Errorf("without uplinks: %+v, problems %q", got, p.Problems())
 	}
-	p.Update([]netdev.Uplink{{Name: "eth0"}, {Name: "eth1"}, {Name: "new"}})
-	choice.Selected, choice.Reason = "xdp, tc", "eth0: xdp, because its driver has it; eth1: tc, because its driver has no XDP"
+	p.Update([]netdev.Uplink{{Name: "eth0"}, {Name: "eth1"}, {Name: "eth2"}, {Name: "new"}})
+	choice.Selected, choice.Reason = "xdp, tc", "eth0: xdp, because its driver has it; eth1: tc, because its driver has no XDP; eth2: xdp, because its driver has it"
 	if got := p.Acceleration("xdp"); got != choice {
 		t.Errorf("got %+v, want %+v", got, choice)
 	}

@@ -2,10 +2,14 @@ package reconcile
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/endpoint"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -30,7 +34,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// Probes learn whether the node is ready while the lock is held for good.
+// Probes learn whether the node is ready, and whether it leaves, while the lock is held for good.
 func TestReadyWithoutLock(t *testing.T) {
 	var lock sync.Mutex
 	lock.Lock() // and never released
@@ -41,6 +45,9 @@ func TestReadyWithoutLock(t *testing.T) {
 	if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "not finished starting") {
 		t.Errorf("a node is ready before its first reconciliation: %v", err)
 	}
+	if r.Leaving() {
+		t.Error("a node leaves before it is known")
+	}
 	r.failure = nil
 	r.updateReadiness()
 	if err := r.Ready(); err != nil {
@@ -50,5 +57,46 @@ func TestReadyWithoutLock(t *testing.T) {
 	r.updateReadiness()
 	if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "no plugin") {
 		t.Errorf("a node is ready without its plugin: %v", err)
+	}
+}
+
+// A failed reconciliation is published at once: to probes, metrics and readers.
+func TestFailureIsPublished(t *testing.T) {
+	var reported error
+	changed := 0
+	r, err := New(Options{
+		Lock: &sync.Mutex{}, Endpoints: &endpoint.Endpoints{}, Log: slog.New(slog.DiscardHandler),
+		Reconciled: func(_ time.Duration, err error) { reported = err }, Changed: func() { changed++ },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.failure = nil
+	r.updateReadiness()
+	r.reconcile() // without a snapshot
+	if !errors.Is(r.Ready(), ErrNotReady) || !errors.Is(reported, ErrNotReady) || changed != 1 {
+		t.Errorf("probes get %v, metrics %v, readers %d changes", r.Ready(), reported, changed)
+	}
+}
+
+// What the last reconciliation did not complete is left to the next one. There is no kernel here: an attempt panics.
+func TestFailureNeedsReconciliation(t *testing.T) {
+	known, all := &node.Facts{}, &cluster.Snapshot{}
+	for name, c := range map[string]struct {
+		r      *Reconciler
+		renews bool
+	}{
+		"it failed":                 {&Reconciler{known: known, vouches: true, failure: errors.New("failed"), snapshot: all}, false},
+		"it did not write routes":   {&Reconciler{known: known, snapshot: all}, false},
+		"a step failed":             {&Reconciler{vouches: true, snapshot: all}, true},
+		"it did not know all nodes": {&Reconciler{known: known, vouches: true, snapshot: &cluster.Snapshot{Incomplete: true}}, true},
+	} {
+		c.r.Lock = &sync.Mutex{}
+		if c.r.reconcileNodes() {
+			t.Errorf("%s, but changed nodes are applied without it", name)
+		}
+		if !c.renews {
+			c.r.renewLease()
+		}
 	}
 }

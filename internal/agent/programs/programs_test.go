@@ -1,0 +1,45 @@
+package programs
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/agent/endpoint"
+	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/loop"
+	"github.com/beeline-cni/beeline/internal/agent/node"
+	"github.com/beeline-cni/beeline/internal/datapath/attach"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
+)
+
+// Programs are attached to sockets after Services are known, and once. There is no datapath: an attempt panics.
+func TestSocketsWaitForServices(t *testing.T) {
+	waiting := New(Options{Services: lb.New(lb.Defaults(), nil, lb.Hooks{}, &loop.Beat{}, slog.New(slog.DiscardHandler))})
+	done := New(Options{})
+	done.sockets = true
+	if err := errors.Join(waiting.attachSockets(), done.attachSockets()); err != nil || waiting.sockets {
+		t.Errorf("attached without Services: %t, error %v", waiting.sockets, err)
+	}
+}
+
+// Behind kube-proxy each uplink translates what the kernel stack sends. Its programs are attached once.
+func TestStackSends(t *testing.T) {
+	p := New(Options{KubeProxy: true, Datapath: attach.New(nil)})
+	if !p.stackSends(&endpoint.Endpoints{}) {
+		t.Error("nothing is translated for kube-proxy")
+	}
+	p.Update([]netdev.Uplink{{Name: "eth0"}})
+	p.Datapath.SetStackSends(true)
+	if err := p.AttachForStack(); err != nil { // an attempt panics
+		t.Error(err)
+	}
+}
+
+// A tunnel device that cannot be updated remains: nodes are behind it.
+func TestTunnelRemains(t *testing.T) {
+	want := node.Desired{Tunnel: node.Tunnel{Missing: errors.New("no memory")}}
+	if err := New(Options{}).RemoveTunnel(want); err != nil {
+		t.Error(err)
+	}
+}
