@@ -145,7 +145,7 @@ enum drop_reason {
 		22, /* too many IPv6 extension headers, and policies select the pod or the node would read them */
 	DROP_INVALID_SOURCE = 23, /* from an uplink or a tunnel: a source that cannot come from there */
 	DROP_TUNNEL_PORT = 24,	  /* to the tunnel port, not between InternalIPs of nodes */
-	DROP_FORGED_ERROR = 25,	  /* an ICMP error from a pod that did not receive the quoted packet */
+	DROP_FORGED_ERROR = 25,	  /* an ICMP error from a sender that cannot have received the quoted packet */
 	DROP_MAX = 26,
 };
 

@@ -2,16 +2,18 @@
 package docs
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
 var (
-	link   = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)\s]*)?\)`)
+	link   = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]*))?\)`)
 	target = regexp.MustCompile("(?m)(?:^|`)make ((?:[a-z-]+ ?)+)")
 )
 
@@ -44,16 +46,74 @@ func pages(t *testing.T) map[string]string {
 	return found
 }
 
+// TestLinksResolve looks for the file of each link, and for the heading of its anchor.
 func TestLinksResolve(t *testing.T) {
-	for path, content := range pages(t) {
+	all := pages(t)
+	checked := 0
+	for path, content := range all {
 		for _, m := range link.FindAllStringSubmatch(content, -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+			to := path
+			if m[1] != "" {
+				to = filepath.Join(filepath.Dir(path), m[1])
+			}
+			if _, err := os.Stat(to); err != nil {
 				t.Errorf("%s links to %s: %v", path, m[1], err)
+				continue
+			}
+			if m[2] == "" {
+				continue
+			}
+			checked++
+			if !slices.Contains(anchors(all[to]), m[2]) {
+				t.Errorf("%s links to %s, which has no heading #%s", path, to, m[2])
 			}
 		}
+	}
+	if checked == 0 {
+		t.Error("no link has an anchor: the pattern is wrong")
+	}
+}
+
+var (
+	heading  = regexp.MustCompile(`^#{1,6}\s+(.+?)[\s#]*$`)
+	linkText = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	noAnchor = regexp.MustCompile(`[^\p{L}\p{M}\p{N}\p{Pc}\- ]`)
+)
+
+// anchors gives the anchors of a page's headings as GitHub does: in lower case, without punctuation, with a hyphen for each
+// space, and numbered from the second of the same text on.
+func anchors(page string) (all []string) {
+	seen := map[string]int{}
+	code := false
+	for line := range strings.Lines(page) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			code = !code
+		}
+		m := heading.FindStringSubmatch(line)
+		if code || m == nil {
+			continue
+		}
+		text := strings.ToLower(linkText.ReplaceAllString(m[1], "$1"))
+		anchor := strings.ReplaceAll(noAnchor.ReplaceAllString(text, ""), " ", "-")
+		seen[anchor]++
+		if n := seen[anchor]; n > 1 {
+			anchor = fmt.Sprintf("%s-%d", anchor, n-1)
+		}
+		all = append(all, anchor)
+	}
+	return all
+}
+
+// TestAnchors has the cases of GitHub's rule.
+func TestAnchors(t *testing.T) {
+	page := "# Two builds\n```sh\n# a comment\n```\n## `make test`, [how](x.md#y)\n## Direct server return (DSR)\n## A – b_c ##\n## Two builds\n"
+	want := []string{"two-builds", "make-test-how", "direct-server-return-dsr", "a--b_c", "two-builds-1"}
+	if got := anchors(page); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

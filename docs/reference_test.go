@@ -26,7 +26,7 @@ func TestDropReasons(t *testing.T) {
 	var page strings.Builder
 	page.WriteString("# Drop reasons\n\n" + made + "\n" +
 		"`beeline drops` and `beeline flows` print these words, and `beeline_dropped_packets_total` has them as its label `reason`.\n" +
-		"[bpf/README.md](../../bpf/README.md#why-a-packet-is-dropped) names the function that drops.\n\n| reason | meaning, and where to look |\n|---|---|\n")
+		"[bpf/README.md](../../bpf/README.md#drop-reasons) names the function that drops.\n\n| reason | meaning, and where to look |\n|---|---|\n")
 	reasons := 0
 	for r := flow.DropReason(1); !strings.HasPrefix(r.String(), "reason_"); r++ {
 		fmt.Fprintf(&page, "| `%s` | %s |\n", r, reference.Cell(r.Meaning()))
@@ -139,7 +139,8 @@ func TestChartValues(t *testing.T) {
 	reference.Page(t, "..", "chart-values.md", page.String())
 }
 
-// chartValues writes a row for each value below a mapping, with the comment above it, or above its group.
+// chartValues writes a row for each value below a mapping, with the comment above it. The only value of a group may have that of
+// the group: among several, it could be about any of them.
 func chartValues(page *strings.Builder, prefix, above string, mapping *yaml.Node) (rows int) {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		key, value := mapping.Content[i], mapping.Content[i+1]
@@ -148,7 +149,7 @@ func chartValues(page *strings.Builder, prefix, above string, mapping *yaml.Node
 			comment = comment[at+2:] // what is above an empty line is about the whole file
 		}
 		comment = strings.TrimPrefix(comment, "# ")
-		if comment == "" {
+		if comment == "" && len(mapping.Content) == 2 {
 			comment = above
 		}
 		if value.Kind == yaml.MappingNode && value.Style&yaml.FlowStyle == 0 && len(value.Content) > 0 {

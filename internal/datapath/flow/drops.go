@@ -38,7 +38,7 @@ var dropReasons = [bpf.DropReasonDROP_MAX]struct{ name, meaning string }{
 	bpf.DropReasonDROP_UNREADABLE:               {"unreadable", "the packet has too many IPv6 extension headers to find its protocol, and NetworkPolicies select the pod or the packet is for the node itself"},
 	bpf.DropReasonDROP_INVALID_SOURCE:           {"invalid_source", "a packet arrived at an uplink with a source of a local pod or of a tunnelled node, or through a tunnel with a source that is not the sending node's; check for forged packets, and that the nodes agree on InternalIPs and --tunnel"},
 	bpf.DropReasonDROP_TUNNEL_PORT:              {"tunnel_port", "SNAT would have given a packet to the tunnels' UDP port a node address, or a tunnel packet arrived at an address that is not an InternalIP of this node; check what sends to --tunnel-port"},
-	bpf.DropReasonDROP_FORGED_ERROR:             {"forged_error", "a pod sent an ICMP error about a packet that was not addressed to the pod; this is an attempt to break other connections or to lower their path MTU"},
+	bpf.DropReasonDROP_FORGED_ERROR:             {"forged_error", "the sender of an ICMP error cannot have received the quoted packet: a pod to which it was not addressed, or a host on a path that it did not take; this is an attempt to break other connections or to lower their path MTU"},
 }
 
 func (r DropReason) String() string {
