@@ -114,15 +114,16 @@ GLOBAL_FN __be16 nat_port_candidate(const struct tuple *key, __u32 owner, __u32 
 	if (!key)
 		return 0;
 	start = service_hash(key);
-	if (attempt < NAT_PORT_ATTEMPTS / 2)
+	if (reserved && attempt >= NAT_PORT_ATTEMPTS / 8 && attempt < NAT_PORT_ATTEMPTS / 4) {
+		ports = reserved; /* all others may be borrowed */
+	} else if (attempt < NAT_PORT_ATTEMPTS / 2) {
 		start *= 2 * attempt + 1; /* odd, so the product is as random as start */
+	}
 	start += attempt;
 	if (attempt >= NAT_PORT_ATTEMPTS / 4 && attempt < NAT_PORT_ATTEMPTS / 2) {
 		block = (start >> 16) % nat_blocks() * nat_block_size();
 		skip = reserved;
 		ports -= reserved;
-	} else if (reserved && attempt >= NAT_PORT_ATTEMPTS / 2 && attempt < NAT_PORT_ATTEMPTS / 4 * 3) {
-		ports = reserved; /* all others may be borrowed */
 	}
 	return bpf_htons(config_nat_first + block + skip + start % ports);
 }
