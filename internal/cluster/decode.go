@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -39,7 +40,7 @@ func parse(file string, data []byte) (*manifest, []error) {
 			break
 		}
 		if err != nil {
-			errs = append(errs, syntaxError(file, err))
+			errs = append(errs, parseError(file, data, err))
 			break
 		}
 		if len(root.Content) == 0 {
@@ -81,20 +82,28 @@ func (d document) read(m *manifest) []error {
 	switch {
 	case kind.Kind == "":
 		return []error{d.errorf("", "not a Kubernetes object: it has no kind")}
-	case kind.APIVersion == "v1" && kind.Kind == "List":
-		return d.readList(m, kind.Kind, metav1.TypeMeta{})
-	case newObjects[ofItems] != nil:
-		return d.readList(m, kind.Kind, ofItems)
+	case kind.Kind == "List":
+		return d.readList(m, kind, "v1", metav1.TypeMeta{})
+	case versionOf(kind.Kind) != "":
+		return d.readUnknownVersion(m, kind, asJSON)
+	case versionOf(ofItems.Kind) != "":
+		return d.readList(m, kind, versionOf(ofItems.Kind), ofItems)
+	case kind.APIVersion == "":
+		return []error{d.errorf("", "%s: apiVersion is missing", kind.Kind)}
 	}
 	m.ignored = append(m.ignored, kind.APIVersion+" "+kind.Kind)
 	return nil
 }
 
-// readList reads the output of `kubectl get -o yaml`. Items may omit their kind if the list's kind implies it.
-func (d document) readList(m *manifest, kind string, ofItems metav1.TypeMeta) (errs []error) {
+// readList reads the output of `kubectl get -o yaml`. Items may omit their kind if the list's kind implies it. The items
+// of a list with an unknown apiVersion are read, too: each has its own, or that of the list.
+func (d document) readList(m *manifest, list metav1.TypeMeta, version string, ofItems metav1.TypeMeta) (errs []error) {
+	if list.APIVersion != version {
+		m.complaints = append(m.complaints, d.errorf("apiVersion", "%s: %w", list.Kind, unknownVersion(list.APIVersion, version)))
+	}
 	_, items := child(d.root, "items")
 	if items == nil || items.Kind != yaml.SequenceNode {
-		return []error{d.errorf("items", "%s without items", kind)}
+		return []error{d.errorf("items", "%s without items", list.Kind)}
 	}
 	for _, item := range items.Content {
 		errs = append(errs, document{d.file, item, ofItems}.read(m)...)
@@ -133,6 +142,43 @@ func (d document) typeError(err error) error {
 		return d.errorf(m[2], "%s is a %s, want %s", m[2], m[1], m[3])
 	}
 	return d.errorf("", "%w", err)
+}
+
+// parseError makes an error with the line of the mistake. The YAML parser counts lines from 0 in some errors, gives the
+// beginning of what surrounds the mistake in others, and no line in the rest. The mistake is in the last line of the
+// shortest part that has the same error. Any part has that of an unclosed list or mapping in [] or {}.
+func parseError(file string, data []byte, err error) error {
+	lines := bytes.SplitAfter(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	line := 0
+	if m := yamlErrorText.FindStringSubmatch(err.Error()); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		text = m[2]
+	}
+	if unclosed.MatchString(text) {
+		return fmt.Errorf("%s:%d: %s", file, min(line+1, len(lines)), text)
+	}
+	line = 1 + sort.Search(len(lines)-1, func(i int) bool {
+		found := firstError(bytes.Join(lines[:i+1], nil))
+		return found != nil && found.Error() == err.Error()
+	})
+	return fmt.Errorf("%s:%d: %s", file, line, text)
+}
+
+// unclosed matches the parser's errors inside [] and {}.
+var unclosed = regexp.MustCompile(`^did not find expected (',' or|node content)`)
+
+// firstError gives the error of the first invalid document.
+func firstError(data []byte) error {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var root yaml.Node
+		if err := decoder.Decode(&root); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
 }
 
 func syntaxError(file string, err error) error {

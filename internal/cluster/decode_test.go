@@ -60,7 +60,7 @@ func TestParse(t *testing.T) {
 		{"comments only", "# nothing\n---\n# here\n", nil, 0},
 		{"one", aYAML, []Node{a}, 0},
 		{"several", "---\n" + aYAML + "---\n# second\n" + bYAML + "---\n", []Node{a, b}, 0},
-		{"other kinds", aYAML + "---\napiVersion: v1\nkind: Secret\nanything: goes\n---\napiVersion: example.org/v1\nkind: Node\n", []Node{a}, 2},
+		{"other kinds", aYAML + "---\napiVersion: v1\nkind: Secret\nanything: goes\n---\napiVersion: example.org/v1\nkind: Nodes\n", []Node{a}, 2},
 		{"List", "apiVersion: v1\nkind: List\nmetadata: {resourceVersion: ''}\nitems:\n" + indent(aYAML) + indent(bYAML), []Node{a, b}, 0},
 		{"NodeList", "apiVersion: v1\nkind: NodeList\nitems:\n" + indent(strings.Replace(aYAML, "apiVersion: v1\nkind: Node\n", "", 1)), []Node{a}, 0},
 		{"JSON", "{\n\t\"apiVersion\": \"v1\", \"kind\": \"Node\",\n\t\"metadata\": {\"name\": \"a\"},\n\t\"spec\": {\"podCIDRs\": [\"10.1.0.0/24\"]},\n" +
@@ -113,10 +113,23 @@ status:
 	}{
 		{"syntax", "a: [\n", []string{"f.yaml:1: did not find expected node content"}},
 		{"syntax in the second document", good + "---\nkind: Node\n  name: x\n", []string{"f.yaml:10: mapping values are not allowed"}},
+		{"indentation", "a: 1\nb:\n  c: 1\n  d: 2\n e: 3\nf: 4\n", []string{"f.yaml:5: did not find expected key"}},
+		{"indentation in the second document", good + "---\na: 1\nb:\n  c: 1\n  - d\ne: 3\n", []string{"f.yaml:12: did not find expected key"}},
+		{"unclosed list", good + "---\na: 1\nb: [1, 2\nc: 2\nd: 3\n", []string{"f.yaml:10: did not find expected ',' or ']'"}},
+		{"JSON", "{\n\"a\": 1,\n\"b\": 2\n\"c\": 3\n}\n", []string{"f.yaml:4: did not find expected ',' or '}'"}},
+		{"alias", good + "---\na: 1\nb: *c\nd: 2\n", []string{"f.yaml:10: unknown anchor 'c' referenced"}},
+		{"control character", "a: 1\nb: \x01\nc: 2\n", []string{"f.yaml:2: control characters are not allowed"}},
 		{"tab", "a:\n\t- b\n", []string{"f.yaml:2: "}},
 		{"key twice", good + "---\nkind: Node\nkind: Node\n", []string{`f.yaml:10: mapping key "kind" already defined at line 9`}},
 		{"not an object", "just text\n", []string{"f.yaml:1: not a Kubernetes object"}},
 		{"no kind", "# c\nfoo: bar\n", []string{"f.yaml:2: not a Kubernetes object: it has no kind"}},
+		{"no apiVersion", "kind: Secret\n", []string{"f.yaml:1: Secret: apiVersion is missing"}},
+		{"unknown apiVersion", "kind: Service\napiVersion: v2\nmetadata: {namespace: shop, name: web}\n",
+			[]string{`f.yaml:2: Service shop/web: apiVersion "v2" is not known; known: v1`}},
+		{"unknown apiVersion of a list", "apiVersion: discovery.k8s.io/v2\nkind: EndpointSliceList\nitems:\n- metadata: {name: a}\n",
+			[]string{`f.yaml:4: EndpointSlice a: apiVersion "discovery.k8s.io/v2" is not known; known: discovery.k8s.io/v1`}},
+		{"NetworkPolicy of an unknown apiVersion without a name", "apiVersion: v1\nkind: NetworkPolicy\n",
+			[]string{`f.yaml:1: NetworkPolicy default/: apiVersion "v1" is not known; known: networking.k8s.io/v1`, "metadata.name: missing"}},
 		{"list without items", "apiVersion: v1\nkind: List\n", []string{"f.yaml:1: List without items"}},
 		{"unknown field", good + "---\n" + strings.Replace(fmt.Sprintf(long, "'fd00::/64'", "192.0.2.1"), "podCIDRs", "podCIDRS", 1),
 			[]string{`f.yaml:14: Node a: unknown field "spec.podCIDRS"`}},
@@ -145,6 +158,31 @@ status:
 				}
 			}
 		})
+	}
+}
+
+// An API server allocates cluster IPs and node ports; a Service of a manifest without them applies with a problem.
+func TestServiceWithoutAllocatedFields(t *testing.T) {
+	for spec, want := range map[string][]string{
+		"{clusterIP: 10.96.0.1}":                          nil,
+		"{clusterIPs: ['fd00::1']}":                       nil,
+		"{clusterIP: None}":                               nil,
+		"{type: ExternalName, externalName: example.org}": nil,
+		"{type: LoadBalancer, clusterIP: 10.96.0.1, allocateLoadBalancerNodePorts: false, ports: [{port: 80}]}":      nil,
+		"{type: NodePort, clusterIP: 10.96.0.1, ports: [{name: a, port: 80, nodePort: 30080}, {name: b, port: 81}]}": {"spec.ports[1].nodePort"},
+		"{type: LoadBalancer, ports: [{port: 80}]}":                                                                  {"spec.clusterIPs", "spec.ports[0].nodePort"},
+	} {
+		m, errs := parse("f.yaml", []byte("apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: "+spec+"\n"))
+		var got []string
+		for _, err := range append(errs, m.complaints...) {
+			got = append(got, err.Error())
+		}
+		for i := range want {
+			want[i] = "f.yaml:4: Service s: " + want[i] + " is missing: an API server would set it"
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", spec, diff)
+		}
 	}
 }
 

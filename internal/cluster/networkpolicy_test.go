@@ -89,6 +89,40 @@ func TestWrongNetworkPolicyOfManifestIsDelivered(t *testing.T) {
 	}
 }
 
+// A NetworkPolicy of an unknown apiVersion isolates what it selects, or its namespace if that is unknown.
+func TestNetworkPolicyOfUnknownVersionIsolates(t *testing.T) {
+	policy := strings.TrimPrefix(policyYAML, "\n")
+	version := func(now string) string { return strings.Replace(policy, "apiVersion: networking.k8s.io/v1\n", now, 1) }
+	const v2 = "apiVersion: networking.k8s.io/v2\n"
+	for name, c := range map[string]struct {
+		data, want string
+		ofAll      bool
+		egress     bool
+	}{
+		"version":   {version(v2), `f.yaml:2: NetworkPolicy shop/web: apiVersion "networking.k8s.io/v2" is not known; known: networking.k8s.io/v1`, false, true},
+		"group":     {version("apiVersion: extensions/v1beta1\n"), `f.yaml:2: NetworkPolicy shop/web: apiVersion "extensions/v1beta1" is not known`, false, true},
+		"core":      {version("apiVersion: v1\n"), `f.yaml:2: NetworkPolicy shop/web: apiVersion "v1" is not known`, false, true},
+		"missing":   {version(""), "f.yaml:1: NetworkPolicy shop/web: apiVersion is missing; known: networking.k8s.io/v1", false, true},
+		"types":     {version(v2) + "  policyTypes: [Ingress]\n", `f.yaml:2: `, false, false},
+		"new rules": {strings.Replace(version(v2), "from:", "sources:", 1), `f.yaml:2: `, false, true},
+		"selector":  {strings.Replace(version(v2), "podSelector:", "subject:", 1), `f.yaml:2: `, true, true},
+		"operator":  {strings.Replace(version(v2), "matchLabels: {app: web}", "matchExpressions: [{key: app, operator: Like}]", 1), `f.yaml:2: `, true, true},
+		"list": {v2 + "kind: NetworkPolicyList\nitems:\n- metadata: {name: web, namespace: shop}\n  spec: {podSelector: {matchLabels: {app: web}}}\n",
+			`f.yaml:1: NetworkPolicyList: apiVersion "networking.k8s.io/v2" is not known`, false, true},
+	} {
+		m, errs := parse("f.yaml", []byte(c.data))
+		if len(errs) > 0 || len(m.objects) != 1 || len(m.complaints) == 0 || !strings.HasPrefix(m.complaints[0].Error(), c.want) {
+			t.Errorf("%s: errors %v in %+v, want %s", name, errs, m, c.want)
+			continue
+		}
+		p := m.objects[0].object.(*NetworkPolicy)
+		if ofAll := len(p.Pods.Requirements) == 0; p.Key() != (Key{"shop", "web"}) || p.Invalid == "" || len(p.Ingress)+len(p.Egress) > 0 ||
+			ofAll != c.ofAll || !p.IsolatesIngress || p.IsolatesEgress != c.egress {
+			t.Errorf("%s: got %+v", name, p)
+		}
+	}
+}
+
 // An invalid file puts only those kinds in doubt that it mentions: a broken Service does not isolate pods.
 func TestBrokenFileIsPartialOfWhatItMentions(t *testing.T) {
 	dir := t.TempDir()

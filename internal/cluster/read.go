@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +30,38 @@ var newObjects = map[metav1.TypeMeta]func() object{
 	{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}: func() object { return new(networkingv1.NetworkPolicy) },
 }
 
+// versionOf gives the apiVersion of a kind that matters for the network; empty for other kinds.
+func versionOf(kind string) string {
+	for known := range newObjects {
+		if known.Kind == kind {
+			return known.APIVersion
+		}
+	}
+	return ""
+}
+
+// unknownVersion says that an apiVersion is not the one that is read.
+func unknownVersion(version, known string) error {
+	if version == "" {
+		return fmt.Errorf("apiVersion is missing; known: %s", known)
+	}
+	return fmt.Errorf("apiVersion %q is not known; known: %s", version, known)
+}
+
+// readUnknownVersion reads an object of a kind that matters for the network, but of another apiVersion. Only a
+// NetworkPolicy has a result: omitting it would open the pods that it may isolate.
+func (d document) readUnknownVersion(m *manifest, of metav1.TypeMeta, asJSON []byte) []error {
+	err := unknownVersion(of.APIVersion, versionOf(of.Kind))
+	if of.Kind == string(KindNetworkPolicy) {
+		return d.readUnknownNetworkPolicy(m, asJSON, err)
+	}
+	var named metav1.PartialObjectMetadata
+	if json.Unmarshal(asJSON, &named) != nil {
+		return []error{d.errorf("apiVersion", "%s: %w", of.Kind, err)}
+	}
+	return []error{d.errorf("apiVersion", "%s %s: %w", of.Kind, keyOf(&named), err)}
+}
+
 // readObject reads the document into an empty object and adds that to the manifest.
 func (d document) readObject(m *manifest, full object, asJSON []byte) []error {
 	if policy, ok := full.(*networkingv1.NetworkPolicy); ok {
@@ -39,8 +73,30 @@ func (d document) readObject(m *manifest, full object, asJSON []byte) []error {
 	reduced, wrong := reduce(full)
 	if reduced != nil && len(wrong) == 0 {
 		d.add(m, kindOf(full), reduced)
+		if service, ok := full.(*corev1.Service); ok {
+			for _, field := range notAllocated(service) {
+				m.complaints = append(m.complaints, d.errorf(field, "%s %s: %s is missing: an API server would set it", KindService, keyOf(full), field))
+			}
+		}
 	}
 	return d.wrong(full, wrong)
+}
+
+// notAllocated gives the fields of a Service that an API server would set. Without them the Service applies, but has no
+// cluster IP or node port.
+func notAllocated(s *corev1.Service) (fields []string) {
+	if s.Spec.ClusterIP == "" && len(s.Spec.ClusterIPs) == 0 {
+		fields = append(fields, "spec.clusterIPs")
+	}
+	allocates := s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts
+	if s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer && allocates {
+		for i, port := range s.Spec.Ports {
+			if port.NodePort == 0 {
+				fields = append(fields, fmt.Sprintf("spec.ports[%d].nodePort", i))
+			}
+		}
+	}
+	return fields
 }
 
 // add adds a reduced object with the lines of the fields that may contradict other objects.

@@ -15,13 +15,9 @@ import (
 func (d document) readNetworkPolicy(m *manifest, full *networkingv1.NetworkPolicy, asJSON []byte) []error {
 	complaints := d.unmarshal(asJSON, full)
 	if len(complaints) > 0 && !onlyRulesInDoubt(asJSON) {
-		// After a decoding error the intent is unknown: only the name counts.
-		var named metav1.PartialObjectMetadata
-		if err := json.Unmarshal(asJSON, &named); err != nil {
+		if err := onlyName(full, asJSON); err != nil {
 			return complaints
 		}
-		*full = networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: named.Namespace, Name: named.Name, UID: named.UID}}
-		full.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
 	}
 	policy, wrong := reduceNetworkPolicy(full)
 	if isNameWrong(wrong) {
@@ -34,6 +30,47 @@ func (d document) readNetworkPolicy(m *manifest, full *networkingv1.NetworkPolic
 	m.complaints = append(append(m.complaints, complaints...), d.wrong(full, wrong)...)
 	d.add(m, KindNetworkPolicy, policy)
 	return nil
+}
+
+// readUnknownNetworkPolicy reads a NetworkPolicy of an unknown apiVersion. It isolates the pods that it selects if the
+// known version has all its fields except those of rules, otherwise the namespace. It isolates in both directions
+// unless its policyTypes say otherwise, because the default of an unknown version is unknown.
+func (d document) readUnknownNetworkPolicy(m *manifest, asJSON []byte, unknown error) []error {
+	var full networkingv1.NetworkPolicy
+	if strict, err := strictjson.UnmarshalStrict(asJSON, &full); (err != nil || len(strict) > 0) && !onlyRulesInDoubt(asJSON) {
+		if err := onlyName(&full, asJSON); err != nil {
+			return []error{d.errorf("apiVersion", "%s: %w", KindNetworkPolicy, unknown)}
+		}
+	}
+	if len(full.Spec.PolicyTypes) == 0 {
+		full.Spec.PolicyTypes = bothDirections()
+	}
+	policy, wrong := reduceNetworkPolicy(&full)
+	complaint := d.errorf("apiVersion", "%s %s: %w", KindNetworkPolicy, policy.Key(), unknown)
+	if isNameWrong(wrong) {
+		return append([]error{complaint}, d.wrong(&full, wrong)...)
+	}
+	policy.Ingress, policy.Egress = nil, nil
+	policy.Invalid = unknown.Error()
+	m.complaints = append(m.complaints, complaint)
+	d.add(m, KindNetworkPolicy, policy)
+	return nil
+}
+
+// onlyName makes a policy isolate its namespace in both directions: after a decoding error its intent is unknown, and
+// only its name counts.
+func onlyName(full *networkingv1.NetworkPolicy, asJSON []byte) error {
+	var named metav1.PartialObjectMetadata
+	if err := json.Unmarshal(asJSON, &named); err != nil {
+		return err
+	}
+	*full = networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: named.Namespace, Name: named.Name, UID: named.UID}}
+	full.Spec.PolicyTypes = bothDirections()
+	return nil
+}
+
+func bothDirections() []networkingv1.PolicyType {
+	return []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
 }
 
 // onlyRulesInDoubt reports whether a NetworkPolicy is invalid only by unknown fields in its rules or its metadata.

@@ -37,6 +37,7 @@ kind: Service
 metadata: {namespace: shop, name: web}
 spec:
   type: LoadBalancer
+  allocateLoadBalancerNodePorts: false
   clusterIP: 10.96.0.9
   clusterIPs: [10.96.0.9, 'fd00:96::9']
   externalIPs: [198.51.100.9]
