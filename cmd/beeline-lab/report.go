@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/lab/report"
+	"github.com/beeline-cni/beeline/lab/result"
 )
 
 func newReportCommand(e cli.Env) *cobra.Command {
@@ -26,6 +28,14 @@ with --html to compare.html in the second directory.`,
   beeline-lab report --summary results/a         print the overview as Markdown`,
 		Args: cli.Arguments(cobra.RangeArgs(1, 2)),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if summary && len(args) > 1 {
+				return errors.New("--summary takes one DIR: a comparison has no overview")
+			}
+			for i, dir := range args { // its results.json means the directory
+				if filepath.Base(dir) == result.FileName {
+					args[i] = filepath.Dir(dir)
+				}
+			}
 			first, err := report.Load(args[0])
 			if err != nil {
 				return err

@@ -50,7 +50,7 @@ func TestReport(t *testing.T) {
 }
 
 func TestReportComparesTwo(t *testing.T) {
-	code, stdout, stderr := beelineLab(t, "report", results(t), results(t))
+	code, stdout, stderr := beelineLab(t, "report", results(t), filepath.Join(results(t), "results.json"))
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
@@ -86,6 +86,7 @@ func TestReportErrors(t *testing.T) {
 		{[]string{"report", empty}, empty + "/results.json: no such file"},
 		{[]string{"report", dir, empty}, empty + "/results.json: no such file"},
 		{[]string{"report", dir, "--html", "--markdown"}, "none of the others can be"},
+		{[]string{"report", dir, dir, "--summary"}, "--summary takes one DIR"},
 	} {
 		code, _, stderr := beelineLab(t, c.args...)
 		if code != 1 || !strings.Contains(stderr, c.want) {

@@ -35,10 +35,20 @@ func New(run *result.Run) *Document {
 }
 
 func headline(run *result.Run) string {
+	where := "machine"
 	if run.Cluster != nil {
-		return "What container networking costs on this cluster"
+		where = "cluster"
 	}
-	return "What container networking costs on this machine"
+	what := "container networking costs"
+	switch run.Settings.Suite {
+	case "services":
+		what = "Services cost"
+	case "nodeport":
+		what = "NodePorts cost"
+	case "policy":
+		what = "NetworkPolicies cost"
+	}
+	return "What " + what + " on this " + where
 }
 
 // noun is what the run compares: networks, or on a cluster routes through its one network.

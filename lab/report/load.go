@@ -22,6 +22,9 @@ func Load(dir string) (*result.Run, error) {
 	if err := file.ReadJSON(path, &head); err != nil {
 		return nil, err
 	}
+	if head.Schema == 0 { // no version writes it
+		return nil, fmt.Errorf("%s: not a result of beeline-lab bench", path)
+	}
 	if head.Schema != result.SchemaVersion {
 		return nil, fmt.Errorf("%s: %w: file has schema %d, this version reads %d", path, ErrSchema, head.Schema, result.SchemaVersion)
 	}

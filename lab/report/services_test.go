@@ -166,3 +166,14 @@ func TestServicesAreShown(t *testing.T) {
 		t.Errorf("a run of the network suite has %d targets", len(rows))
 	}
 }
+
+func TestTitleNamesTheSuite(t *testing.T) {
+	for suite, want := range map[string]string{
+		"": "What container networking costs", "services": "What Services cost", "nodeport": "What NodePorts cost", "policy": "What NetworkPolicies cost",
+	} {
+		run := &result.Run{Settings: result.Settings{Suite: suite}}
+		if got := headline(run); got != want+" on this machine" {
+			t.Errorf("suite %q: %q, want %q", suite, got, want)
+		}
+	}
+}

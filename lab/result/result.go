@@ -1,5 +1,5 @@
 // Package result is the format of results.json, the file of one bench run: every raw sample, the machine, the order of
-// measurement and the derived figures. It holds types only: package measure writes them, package report reads them.
+// measurement and the derived figures. It holds types only: package round writes them, package report reads them.
 package result
 
 import "time"

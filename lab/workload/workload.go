@@ -1,5 +1,5 @@
 // Package workload runs the tools that make traffic, one file for each tool, and reads what they say.
-// What is measured, when and in which order is package measure's business.
+// What is measured, when and in which order is package round's business.
 package workload
 
 import (
