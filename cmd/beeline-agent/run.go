@@ -24,7 +24,7 @@ The agent reads Nodes, Pods, Services and NetworkPolicies from an API server or 
 directory of manifests. It assigns addresses to pods when the CNI plugin requests them,
 and keeps routes, BPF programs and BPF maps up to date.
 Traffic continues without the agent: stop, kill or replace it at any time.`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := newLogger(e, level, format)
 			if err != nil {

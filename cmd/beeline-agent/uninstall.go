@@ -28,7 +28,7 @@ Kernel settings that the agent changed keep their values until the node reboots,
 other software may rely on them: forwarding (net.ipv4.ip_forward,
 net.ipv6.conf.all.forwarding) and, on the uplink, accept_ra, arp_notify, ndisc_notify and
 mcast_resolicit. The agent's log has the previous value of each.`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
 				return errors.New("uninstall needs root: it removes devices, routes and BPF programs")

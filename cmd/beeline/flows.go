@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,7 +31,8 @@ func newFlowsCommand(e cli.Env) *cobra.Command {
 	var cmd *cobra.Command
 	cmd = newReadCommand(e, "flows", "Show connections and drops by the names of pods and Services",
 		func(c *agentapi.Client, ctx context.Context) (*agentapi.FlowList, error) {
-			return c.Flows(ctx, q.request(cmd, time.Now()))
+			list, err := c.Flows(ctx, q.request(cmd, time.Now()))
+			return list, flagOfFilter(err)
 		}, printFlows)
 	cmd.Long = `Show the connections and drops of this node: source and destination, the NetworkPolicies that
 allowed a connection, or the reason of a drop.
@@ -53,7 +56,7 @@ name of a pod, Service or node, an address, or a CIDR.`
 			return fmt.Errorf("--follow supports the output formats text and json, not %q", output)
 		}
 		client := agentapi.NewClient(cmd.Flag("socket").Value.String())
-		return explain(followFlows(cmd.Context(), e, client, q.request(cmd, time.Now()), output == "json"))
+		return explain(flagOfFilter(followFlows(cmd.Context(), e, client, q.request(cmd, time.Now()), output == "json")))
 	}
 	return cmd
 }
@@ -65,11 +68,38 @@ func (q *flowQuery) addFlags(cmd *cobra.Command) {
 	f.StringVar(&q.filter.To, "to", "", "show flows to this destination")
 	f.StringVar(&q.filter.Verdict, "verdict", "", "show flows with this verdict: "+agentapi.FlowAllowed+", "+agentapi.FlowDropped)
 	f.StringVar(&q.filter.Protocol, "protocol", "", "show flows of this protocol: TCP, UDP, SCTP, ICMP, ICMPv6, or a number")
-	f.Uint16Var(&q.filter.Port, "port", 0, "show flows to this port")
+	f.Var((*portFlag)(&q.filter.Port), "port", "show flows to this port")
 	f.StringVar(&q.filter.Reason, "reason", "", "show drops with this reason (see beeline drops)")
 	f.DurationVar(&q.since, "since", 0, "show flows of this last period, such as 5m")
 	f.IntVar(&q.filter.Last, "last", flowsLast, "show at most this many of the newest flows; 0: all in the buffer; all since then with --since")
 	f.BoolVarP(&q.follow, "follow", "f", false, "keep printing new flows; with --last or --since, after the ones in the buffer")
+}
+
+// portFlag is the value of --port.
+type portFlag uint16
+
+func (p *portFlag) Type() string { return "uint16" }
+
+func (p *portFlag) String() string { return strconv.Itoa(int(*p)) }
+
+func (p *portFlag) Set(text string) error {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%s is not from 1 to 65535", text)
+	}
+	*p = portFlag(n)
+	return nil
+}
+
+// flagOfFilter names the flag where the agent names a field of the filter: they have the same names.
+func flagOfFilter(err error) error {
+	if !agentapi.HasCode(err, agentapi.CodeInvalid) {
+		return err
+	}
+	if field, ok := strings.CutPrefix(err.Error(), agentapi.InFlowFilter); ok {
+		return errors.New("--" + field)
+	}
+	return err
 }
 
 // request returns the filter for the agent.

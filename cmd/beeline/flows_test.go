@@ -198,9 +198,9 @@ func TestFlowsCommandRequests(t *testing.T) {
 	if s.requested[0].Last != 0 {
 		t.Errorf("--since requests the last %d, want all since then", s.requested[0].Last)
 	}
-	s.err = agentapi.Errorf(agentapi.CodeInvalid, "filter: no such verdict")
+	s.err = agentapi.Errorf(agentapi.CodeInvalid, agentapi.InFlowFilter+`verdict "no" is none of two`)
 	var errOut strings.Builder
-	if code := cli.Run(t.Context(), cli.Env{Stdout: &strings.Builder{}, Stderr: &errOut}, newRootCommand, []string{"flows", "--socket", socket}); code != 1 || errOut.String() != "beeline: filter: no such verdict\n" {
+	if code := cli.Run(t.Context(), cli.Env{Stdout: &strings.Builder{}, Stderr: &errOut}, newRootCommand, []string{"flows", "--socket", socket}); code != 1 || errOut.String() != "beeline: --verdict \"no\" is none of two\n" {
 		t.Errorf("code %d: %s", code, &errOut)
 	}
 	errOut.Reset()

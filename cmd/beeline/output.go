@@ -32,6 +32,9 @@ func checkFormat(format, formats string) error {
 }
 
 func parseJSONPath(template string) (*jsonpath.JSONPath, error) {
+	if template == "" {
+		return nil, fmt.Errorf("--output: %s needs a template, as in %s{[*].name}", jsonPath, jsonPath)
+	}
 	if !strings.Contains(template, "{") {
 		template = "{" + template + "}"
 	}

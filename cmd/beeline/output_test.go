@@ -41,7 +41,7 @@ func TestWideAndName(t *testing.T) {
 			t.Errorf("%s: exit code %d, printed\n%s%s\nwant\n%s", format, code, stdout, stderr, want)
 		}
 	}
-	if code, stdout, _ := beeline(t, "policies", "none", "--socket", socket, "-o", "name"); code != 0 || stdout != "" {
+	if code, stdout, _ := beeline(t, "policies", "-n", "none", "--socket", socket, "-o", "name"); code != 0 || stdout != "" {
 		t.Errorf("names of an empty list: exit code %d, printed %q", code, stdout)
 	}
 	if code, _, stderr := beeline(t, "status", "-o", "wide"); code != 1 || !strings.Contains(stderr, "--output: ") {

@@ -17,7 +17,8 @@ func newPoliciesCommand(e cli.Env) *cobra.Command {
 	var which agentapi.PolicyFilter
 	cmd := newListCommand(e, "policies [NAME]", "List NetworkPolicies with their state on this node",
 		func(c *agentapi.Client, ctx context.Context) ([]agentapi.NetworkPolicy, error) {
-			return c.Policies(ctx, which)
+			all, err := c.Policies(ctx, which)
+			return oneOrMore(all, err, "NetworkPolicy", which.Namespace, which.Name, "")
 		},
 		printPolicies, func(p agentapi.NetworkPolicy) string { return "networkpolicy.networking.k8s.io/" + p.Name })
 	return byName(cmd, "NetworkPolicies", &which.Namespace, &which.Name)

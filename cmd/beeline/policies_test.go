@@ -29,7 +29,7 @@ func (e *explainer) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) 
 }
 
 func (e *explainer) Policies(_ context.Context, which agentapi.PolicyFilter) ([]agentapi.NetworkPolicy, error) {
-	if which.Name == "none" {
+	if which.Name == "none" || which.Namespace == "none" {
 		return nil, nil
 	}
 	return []agentapi.NetworkPolicy{{
@@ -41,7 +41,10 @@ func (e *explainer) Policies(_ context.Context, which agentapi.PolicyFilter) ([]
 	}}, nil
 }
 
-func (e *explainer) Services(context.Context, agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
+func (e *explainer) Services(_ context.Context, which agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
+	if which.Name == "none" {
+		return nil, nil
+	}
 	web := agentapi.ServicePort{Namespace: "shop", Name: "web", Frontends: []agentapi.Frontend{{Kind: "ClusterIP"}, {Kind: "HostPort"}}}
 	db := agentapi.ServicePort{Namespace: "shop", Name: "db", Frontends: []agentapi.Frontend{{Kind: "HostPort"}}}
 	return []agentapi.ServicePort{web, web, db}, nil

@@ -20,9 +20,7 @@ const (
 )
 
 func newPolicyCommand(e cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "policy", Short: "Explain NetworkPolicies"}
-	cmd.AddCommand(newPolicyExplainCommand(e))
-	return cmd
+	return cli.Group("policy", "Explain NetworkPolicies", newPolicyExplainCommand(e))
 }
 
 func newPolicyExplainCommand(e cli.Env) *cobra.Command {
@@ -63,7 +61,7 @@ Exit codes: 0 allowed, 1 denied, 2 error.`
 		return exitError
 	}
 	check, ask := cli.Arguments(cobra.ExactArgs(2)), cmd.RunE
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fail(err) })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fail(cli.FlagError(err)) })
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
 			return fail(err)

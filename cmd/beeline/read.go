@@ -46,7 +46,7 @@ func newCommand[T any](e cli.Env, use, short, formats string, ask func(*agentapi
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: short,
-		Args:  cobra.NoArgs,
+		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(output, formats); err != nil {
 				return err
@@ -81,6 +81,18 @@ func byName(cmd *cobra.Command, kind string, namespace, name *string) *cobra.Com
 		return run(cmd, args)
 	}
 	return cmd
+}
+
+// oneOrMore is an error where a list of objects with a name is empty.
+func oneOrMore[T any](all []T, err error, kind, namespace, name, where string) ([]T, error) {
+	if err != nil || len(all) > 0 || name == "" {
+		return all, err
+	}
+	within := ""
+	if namespace != "" {
+		within = fmt.Sprintf(" in namespace %q", namespace)
+	}
+	return nil, fmt.Errorf("there is no %s %q%s%s", kind, name, within, where)
 }
 
 func defaultSocket() string {

@@ -19,7 +19,8 @@ func newServicesCommand(e cli.Env) *cobra.Command {
 	var which agentapi.ServiceFilter
 	cmd := newListCommand(e, "services [NAME]", "List Services with their frontends; with a name, their backends too",
 		func(c *agentapi.Client, ctx context.Context) ([]agentapi.ServicePort, error) {
-			return c.Services(ctx, which)
+			all, err := c.Services(ctx, which)
+			return oneOrMore(all, err, "Service", which.Namespace, which.Name, " on this node")
 		},
 		func(w io.Writer, all []agentapi.ServicePort, wide bool) error {
 			return printServices(w, all, which, wide)
@@ -36,11 +37,8 @@ func newServicesCommand(e cli.Env) *cobra.Command {
 func printServices(w io.Writer, all []agentapi.ServicePort, which agentapi.ServiceFilter, wide bool) error {
 	if len(all) == 0 {
 		of := ""
-		if which.Name != "" {
-			of = " " + which.Name
-		}
 		if which.Namespace != "" {
-			of += " in namespace " + which.Namespace
+			of = " in namespace " + which.Namespace
 		}
 		fmt.Fprintf(w, "No Services%s on this node.\n", of)
 		return nil

@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// InFlowFilter begins the message of an error in a FlowFilter; the name of the invalid field follows.
+const InFlowFilter = "filter: "
+
 // FlowFilter selects flows. An empty field matches all. An end is a pod or a Service as namespace/name, all of a
 // namespace as namespace/, the name alone of a pod, Service or node, an address, or a prefix.
 type FlowFilter struct {

@@ -9,11 +9,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Env is the output of a command, so that tests can read it.
@@ -65,10 +67,44 @@ func Root(e Env, name, short, version string, commands ...*cobra.Command) *cobra
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate(name + " {{.Version}}\n")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return FlagError(err) })
 	root.SetOut(e.Stdout)
 	root.SetErr(e.Stderr)
 	root.AddCommand(commands...)
 	return root
+}
+
+// Group returns a command that only has subcommands. It rejects an unknown one; cobra alone prints the help and succeeds.
+func Group(name, short string, commands ...*cobra.Command) *cobra.Command {
+	group := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	group.AddCommand(commands...)
+	return group
+}
+
+// NoArguments rejects positional arguments of a command without subcommands.
+func NoArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("unexpected argument %q: %s takes no arguments", args[0], cmd.CommandPath())
+}
+
+// FlagError says what is wrong with the value of a flag, without the words of package strconv.
+func FlagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	cause := errors.Unwrap(invalid)
+	var number *strconv.NumError
+	switch {
+	case !errors.As(cause, &number):
+	case errors.Is(number.Err, strconv.ErrRange):
+		cause = fmt.Errorf("%s is out of range", number.Num)
+	default:
+		cause = fmt.Errorf("%q is not a valid %s", number.Num, invalid.GetFlag().Value.Type())
+	}
+	return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, cause)
 }
 
 // Arguments checks positional arguments and adds the usage line to the error.

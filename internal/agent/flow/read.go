@@ -124,7 +124,7 @@ func (f *Flows) followLosses(before []flow.Loss, each func(agentapi.FlowLine) er
 func newFlowFilter(which agentapi.FlowFilter) (flow.Filter, error) {
 	filter, err := flow.NewFilter(which, dpflow.DropReasons())
 	if err != nil {
-		return filter, agentapi.Errorf(agentapi.CodeInvalid, "filter: %v", err)
+		return filter, agentapi.Errorf(agentapi.CodeInvalid, agentapi.InFlowFilter+"%v", err)
 	}
 	return filter, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -148,7 +149,7 @@ func (x explainer) destinations(from evaluate.Endpoint, q agentapi.PolicyQuestio
 		if withoutPorts {
 			return nil, fmt.Errorf("%s has no ports", q.Protocol)
 		}
-		return nil, fmt.Errorf("a port is needed, as in %s:80", q.To)
+		return nil, fmt.Errorf("a port is needed, as in %s", net.JoinHostPort(q.To, "80"))
 	}
 	if s := x.serviceOf(q.To, q.Port, protocol); s != nil && !withoutPorts {
 		return x.backends(from, s, q)
