@@ -85,7 +85,7 @@ Exit codes: 0 success, 2 wrong usage, 3 no result, or an incomplete one.`,
   beeline-lab bench --list                            networks and workloads
   beeline-lab bench --kubeconfig ~/.kube/config       a quick run on a cluster
   beeline-lab bench --kubeconfig ~/.kube/config --clean   delete what a crashed run left in the cluster`,
-		Args: func(cmd *cobra.Command, args []string) error { return failed(e, exitUsage, cobra.NoArgs(cmd, args)) },
+		Args: func(cmd *cobra.Command, args []string) error { return failed(e, exitUsage, cli.NoArguments(cmd, args)) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.changed = cmd.Flags().Changed
 			if err := f.check(); err != nil {
@@ -104,7 +104,7 @@ Exit codes: 0 success, 2 wrong usage, 3 no result, or an incomplete one.`,
 			return f.runInLabs(cmd.Context(), e, o)
 		},
 	}
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return failed(e, exitUsage, err) })
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return failed(e, exitUsage, cli.FlagError(err)) })
 	flags := c.Flags()
 	flags.BoolVar(&f.quick, "quick", false, "a few workloads on one core, at most five minutes (default)")
 	flags.BoolVar(&f.full, "full", false, "all workloads, paths, placements and numbers of processes")

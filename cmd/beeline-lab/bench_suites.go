@@ -90,7 +90,7 @@ func newConnectCommand(e cli.Env) *cobra.Command {
 		Use:    convergence.Command,
 		Short:  "Make connections for the bench",
 		Hidden: true,
-		Args:   cli.Arguments(cobra.NoArgs),
+		Args:   cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := convergence.Answer(cmd.InOrStdin(), e.Stdout)
 			if errors.Is(err, os.ErrClosed) {

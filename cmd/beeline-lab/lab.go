@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -34,7 +35,7 @@ func newUpCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Create a lab: nodes and a network for their pods",
-		Args:  cobra.NoArgs,
+		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			lab, err := labUp(cmd.Context(), o)
 			if err != nil {
@@ -156,10 +157,13 @@ func newDelPodCommand(e cli.Env) *cobra.Command {
 	return cmd
 }
 
+// exitNotFound is the exit code that a shell returns for a program that does not exist.
+const exitNotFound cli.ExitCode = 127
+
 func newExecCommand(e cli.Env) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:     "exec NODE|POD -- COMMAND [ARGUMENT...]",
+		Use:     "exec [flags] NODE|POD -- COMMAND [ARGUMENT...]",
 		Short:   "Run a command on a node or in a pod",
 		Example: "  beeline-lab exec n1 -- ip route\n  beeline-lab exec client -- ping -c 3 server",
 		Args:    cli.Arguments(cobra.MinimumNArgs(2)),
@@ -168,7 +172,7 @@ func newExecCommand(e cli.Env) *cobra.Command {
 			if err != nil {
 				return hintNotUp(name, err)
 			}
-			node, netns, err := findNetns(lab, args[0])
+			node, netns, where, err := findNetns(lab, args[0])
 			if err != nil {
 				return err
 			}
@@ -178,6 +182,10 @@ func newExecCommand(e cli.Env) *cobra.Command {
 			}
 			if len(command) == 0 {
 				return errors.New("no command: want NODE|POD -- COMMAND")
+			}
+			if _, err := exec.LookPath(command[0]); errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+				fmt.Fprintf(e.Stderr, "beeline-lab: no program %q in %s\n", command[0], where)
+				return exitNotFound
 			}
 			// No context: an interrupt from the terminal reaches the command itself.
 			child := lab.Command(command[0], command[1:]...)
@@ -194,23 +202,23 @@ func newExecCommand(e cli.Env) *cobra.Command {
 	return cmd
 }
 
-// findNetns finds a node or pod by its name, and the node it is on.
-func findNetns(lab *testbed.Lab, name string) (*testbed.Node, testbed.Netns, error) {
+// findNetns finds a node or pod by its name, and the node it is on. where names it with its kind, for messages.
+func findNetns(lab *testbed.Lab, name string) (node *testbed.Node, netns testbed.Netns, where string, err error) {
 	if node, ok := lab.NodeNamed(name); ok {
-		return node, node.Netns, nil
+		return node, node.Netns, "node " + name, nil
 	}
 	pod, ok, err := lab.PodNamed(name)
 	if err != nil {
-		return nil, testbed.Netns{}, err
+		return nil, testbed.Netns{}, "", err
 	}
 	if !ok {
-		return nil, testbed.Netns{}, fmt.Errorf("lab %q has no node or pod %q", lab.Name, name)
+		return nil, testbed.Netns{}, "", fmt.Errorf("lab %q has no node or pod %q", lab.Name, name)
 	}
-	node, ok := lab.NodeNamed(pod.Node)
+	node, ok = lab.NodeNamed(pod.Node)
 	if !ok {
-		return nil, testbed.Netns{}, fmt.Errorf("lab %q has no node %q", lab.Name, pod.Node)
+		return nil, testbed.Netns{}, "", fmt.Errorf("lab %q has no node %q", lab.Name, pod.Node)
 	}
-	return node, pod.Netns, nil
+	return node, pod.Netns, "pod " + name, nil
 }
 
 // passOn converts the end of a command to the exit code that a shell returns.
@@ -231,7 +239,7 @@ func newDownCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Remove a lab, or what an interrupted command left of one",
-		Args:  cobra.NoArgs,
+		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			listed, err := testbed.List()
 			if err != nil {

@@ -36,7 +36,7 @@ func newStatusCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show labs, nodes and pods",
-		Args:  cobra.NoArgs,
+		Args:  cli.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			if output != "text" && output != "json" {
 				return fmt.Errorf("--output: %q is neither text nor json", output)

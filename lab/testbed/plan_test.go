@@ -16,19 +16,19 @@ func TestOptions(t *testing.T) {
 		t.Errorf("defaults: %v", err)
 	}
 	for want, change := range map[string]func(*Options){
-		`name "a.b"`: func(o *Options) { o.Name = "a.b" },
-		`name "a/b"`: func(o *Options) { o.Name = "a/b" },
-		`name ".."`:  func(o *Options) { o.Name = ".." },
-		`name "-a"`:  func(o *Options) { o.Name = "-a" },
-		`name "Web"`: func(o *Options) { o.Name = "Web" },
-		`name "aaaa`: func(o *Options) { o.Name = strings.Repeat("a", 31) },
-		"nodes -1":   func(o *Options) { o.Nodes = -1 },
-		"nodes 21":   func(o *Options) { o.Nodes = 21 },
-		"MTU 1280":   func(o *Options) { o.MTU = 1280 },
-		"MTU 65536":  func(o *Options) { o.MTU = 65536 },
-		"subnets 3":  func(o *Options) { o.Subnets = 3 },
-		"subnets -1": func(o *Options) { o.Subnets = -1 },
-		"nodes 21: ": func(o *Options) { o.Nodes, o.MTU = 21, 1 },
+		`--name "a.b"`: func(o *Options) { o.Name = "a.b" },
+		`--name "a/b"`: func(o *Options) { o.Name = "a/b" },
+		`--name ".."`:  func(o *Options) { o.Name = ".." },
+		`--name "-a"`:  func(o *Options) { o.Name = "-a" },
+		`--name "Web"`: func(o *Options) { o.Name = "Web" },
+		`--name "aaaa`: func(o *Options) { o.Name = strings.Repeat("a", 31) },
+		"--nodes -1":   func(o *Options) { o.Nodes = -1 },
+		"--nodes 21":   func(o *Options) { o.Nodes = 21 },
+		"--mtu 1280":   func(o *Options) { o.MTU = 1280 },
+		"--mtu 65536":  func(o *Options) { o.MTU = 65536 },
+		"--subnets 3":  func(o *Options) { o.Subnets = 3 },
+		"--subnets -1": func(o *Options) { o.Subnets = -1 },
+		"--nodes 21: ": func(o *Options) { o.Nodes, o.MTU = 21, 1 },
 	} {
 		o := good
 		change(&o)

@@ -74,23 +74,24 @@ func (o Options) Defaults() Options {
 	return o
 }
 
-// Validate names every wrong field.
+// Validate names every wrong field, by the flag of beeline-lab up.
 func (o Options) Validate() error {
 	var errs []error
 	if !labName.MatchString(o.Name) {
-		errs = append(errs, fmt.Errorf("name %q: want up to 30 lower-case letters, digits and inner dashes", o.Name))
+		errs = append(errs, fmt.Errorf("--name %q: want up to 30 lower-case letters, digits and inner dashes", o.Name))
 	}
-	if o.Nodes < 1 || o.Nodes > MaxNodes {
-		errs = append(errs, fmt.Errorf("nodes %d: want 1 to %d", o.Nodes, MaxNodes))
+	nodes := o.Nodes >= 1 && o.Nodes <= MaxNodes
+	if !nodes {
+		errs = append(errs, fmt.Errorf("--nodes %d: want 1 to %d", o.Nodes, MaxNodes))
 	}
 	if o.MTU < MinMTU || o.MTU > MaxMTU {
-		errs = append(errs, fmt.Errorf("MTU %d: want %d to %d", o.MTU, MinMTU, MaxMTU))
+		errs = append(errs, fmt.Errorf("--mtu %d: want %d to %d", o.MTU, MinMTU, MaxMTU))
 	}
-	if o.Subnets < 1 || o.Subnets > o.Nodes {
-		errs = append(errs, fmt.Errorf("subnets %d: want 1 to %d, the number of nodes", o.Subnets, o.Nodes))
+	if o.Subnets < 1 || nodes && o.Subnets > o.Nodes {
+		errs = append(errs, fmt.Errorf("--subnets %d: want 1 to %d, the number of nodes", o.Subnets, o.Nodes))
 	}
 	if o.Outside && o.Subnets > 1 {
-		errs = append(errs, fmt.Errorf("subnets %d: clients outside are on one switch, so there is one", o.Subnets))
+		errs = append(errs, fmt.Errorf("--subnets %d: clients outside are on one switch, so there is one", o.Subnets))
 	}
 	return errors.Join(errs...)
 }
