@@ -84,10 +84,10 @@ func (d document) read(m *manifest) []error {
 		return []error{d.errorf("", "not a Kubernetes object: it has no kind")}
 	case kind.Kind == "List":
 		return d.readList(m, kind, "v1", metav1.TypeMeta{})
-	case versionOf(kind.Kind) != "":
+	case versionOf(kind) != "":
 		return d.readUnknownVersion(m, kind, asJSON)
-	case versionOf(ofItems.Kind) != "":
-		return d.readList(m, kind, versionOf(ofItems.Kind), ofItems)
+	case versionOf(ofItems) != "":
+		return d.readList(m, kind, versionOf(ofItems), ofItems)
 	case kind.APIVersion == "":
 		return []error{d.errorf("", "%s: apiVersion is missing", kind.Kind)}
 	}

@@ -60,7 +60,7 @@ func TestParse(t *testing.T) {
 		{"comments only", "# nothing\n---\n# here\n", nil, 0},
 		{"one", aYAML, []Node{a}, 0},
 		{"several", "---\n" + aYAML + "---\n# second\n" + bYAML + "---\n", []Node{a, b}, 0},
-		{"other kinds", aYAML + "---\napiVersion: v1\nkind: Secret\nanything: goes\n---\napiVersion: example.org/v1\nkind: Nodes\n", []Node{a}, 2},
+		{"other kinds", aYAML + "---\napiVersion: v1\nkind: Secret\nanything: goes\n---\napiVersion: example.org/v1\nkind: Node\n", []Node{a}, 2},
 		{"List", "apiVersion: v1\nkind: List\nmetadata: {resourceVersion: ''}\nitems:\n" + indent(aYAML) + indent(bYAML), []Node{a, b}, 0},
 		{"NodeList", "apiVersion: v1\nkind: NodeList\nitems:\n" + indent(strings.Replace(aYAML, "apiVersion: v1\nkind: Node\n", "", 1)), []Node{a}, 0},
 		{"JSON", "{\n\t\"apiVersion\": \"v1\", \"kind\": \"Node\",\n\t\"metadata\": {\"name\": \"a\"},\n\t\"spec\": {\"podCIDRs\": [\"10.1.0.0/24\"]},\n" +

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -30,10 +31,13 @@ var newObjects = map[metav1.TypeMeta]func() object{
 	{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}: func() object { return new(networkingv1.NetworkPolicy) },
 }
 
-// versionOf gives the apiVersion of a kind that matters for the network; empty for other kinds.
-func versionOf(kind string) string {
+// versionOf gives the apiVersion in which a kind that matters for the network is read; empty for other kinds. The same name in the
+// API group of somebody else is another kind. Without a group, and in the group extensions, from which Kubernetes moved them, it is not.
+func versionOf(of metav1.TypeMeta) string {
+	group, _, grouped := strings.Cut(of.APIVersion, "/")
 	for known := range newObjects {
-		if known.Kind == kind {
+		own, _, _ := strings.Cut(known.APIVersion, "/")
+		if known.Kind == of.Kind && (!grouped || group == own || group == "extensions") {
 			return known.APIVersion
 		}
 	}
@@ -51,7 +55,7 @@ func unknownVersion(version, known string) error {
 // readUnknownVersion reads an object of a kind that matters for the network, but of another apiVersion. Only a
 // NetworkPolicy has a result: omitting it would open the pods that it may isolate.
 func (d document) readUnknownVersion(m *manifest, of metav1.TypeMeta, asJSON []byte) []error {
-	err := unknownVersion(of.APIVersion, versionOf(of.Kind))
+	err := unknownVersion(of.APIVersion, versionOf(of))
 	if of.Kind == string(KindNetworkPolicy) {
 		return d.readUnknownNetworkPolicy(m, asJSON, err)
 	}
