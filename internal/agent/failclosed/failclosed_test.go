@@ -359,6 +359,8 @@ func TestRules(t *testing.T) {
 		t.Errorf("adopted: lacks %t, error %v", lacks, err)
 	}
 	f.expectClosed(t, "without policies, adopted", 0, route.Blackholes{})
+	p.Remove("bl2")
+	f.expectClosed(t, "without policies, another pod is deleted", 0, route.Blackholes{})
 }
 
 // Before policies are known, a pod without a program is closed beside those that an earlier agent closed, until it has the program or

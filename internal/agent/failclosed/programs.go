@@ -89,9 +89,6 @@ func (p *Pods) Adopt(pod Pod) (lacks bool, err error) {
 	p.updating.Lock()
 	defer p.updating.Unlock()
 	err = p.Add(pod)
-	if !p.enforcing {
-		return false, err
-	}
 	missing := p.lacking(false)
 	for _, a := range pod.Addresses {
 		lacks = lacks || missing[a].Device == pod.Device
@@ -152,18 +149,22 @@ func (p *Pods) Update(sets map[netip.Addr]policy.Sets) map[netip.Addr]Missing {
 	return missing
 }
 
-// lacking lists the pods that lack a program which they need; with retry it attaches what is missing first.
+// lacking lists the pods that lack a program which they need; none where policies are not enforced. With retry it attaches what is
+// missing first.
 func (p *Pods) lacking(retry bool) map[netip.Addr]Missing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := map[netip.Addr]Missing{}
+	if !p.enforcing {
+		return all
+	}
 	for _, d := range p.devices {
 		m := d.missing(p.enforced)
 		if m != nil && retry {
 			_ = p.attachTo(d)
 			m = d.missing(p.enforced)
 		}
-		if m == nil || !p.kernel.Exists(d.Device, d.Index) { // the pod has just ended
+		if m == nil || !p.kernel.Exists(d.Device, d.Index) { // it is complete, or the pod has just ended
 			continue
 		}
 		for _, a := range d.Addresses {
