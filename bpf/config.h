@@ -10,6 +10,14 @@
 /* Pod traffic is redirected; if false, the kernel stack forwards it (--routing=kernel). */
 const volatile bool config_ebpf_routing = true;
 
+/*
+ * Pods may have netkit devices (Linux 6.7): from_pod runs there while the pod sends, not while the host end receives.
+ */
+const volatile bool config_netkit = false;
+
+/* A random number that programs of this node mark packets with; see handled_set. */
+const volatile __u64 config_handled = 0;
+
 /* Masquerades pods' traffic to external addresses (--masquerade). */
 const volatile bool config_masquerade = true;
 

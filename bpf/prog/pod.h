@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The host end of a pod's device. Ingress: from_pod, packets that a pod sends. Egress: to_pod, packets that the
- * kernel stack delivers to the pod; redirected packets do not pass it.
+ * The host end of a pod's device. Ingress: from_pod, packets that a pod sends; at a netkit device it runs at the
+ * pod's end, for the device of the host end. Egress: to_pod, packets that the kernel stack delivers to the pod, and
+ * those that from_pod redirects from a netkit device.
  */
 #pragma once
 
@@ -231,9 +232,12 @@ SEC("tcx/egress")
 int to_pod(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_TO_POD};
-	enum verdict v = packet_parse(&p);
 	struct flow_cache_entry *fc = 0;
+	enum verdict v;
 
+	if (handled_take(skb))
+		return TC_NEXT;
+	v = packet_parse(&p);
 	if (v == NEXT)
 		v = endpoint_check_destination(&p);
 	if (v == NEXT)

@@ -73,7 +73,7 @@ func onAdding(t *testing.T, routing node.Routing, test func(a *adding)) {
 // device makes the device of a container, as the plugin does.
 func (a *adding) device(container string) agentapi.AddRequest {
 	a.t.Helper()
-	made, err := device.Pods.Create(device.PodSpec{ContainerID: container, IfName: container, Netns: a.pods.Path()})
+	made, err := device.Pods.Create(device.PodSpec{Kind: device.Kind(testenv.DeviceKind()), ContainerID: container, IfName: container, Netns: a.pods.Path()})
 	if err != nil {
 		a.t.Fatal(err)
 	}

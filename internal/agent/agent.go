@@ -176,7 +176,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	modes, err := mode.Choose(mode.Requested{Routing: config.Routing, Services: config.Services, Policy: config.Policy, Cgroup: config.Cgroup})
+	modes, err := mode.Choose(mode.Requested{Device: config.Device, Routing: config.Routing, Services: config.Services, Policy: config.Policy, Cgroup: config.Cgroup})
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +206,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		started:    time.Now(),
 		datapath:   dp,
 		modes:      modes,
-		features:   status.ProbeFeatures(dp.HaveTCX()),
+		features:   status.ProbeFeatures(dp.HaveTCX(), modes.NoNetkit == nil),
 		pool:       pool,
 		installer:  installer,
 		wake:       loop.NewSignal(),

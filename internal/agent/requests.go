@@ -11,13 +11,19 @@ import (
 func (a *Agent) endpointOptions() endpoint.Options {
 	return endpoint.Options{
 		Config: a.config.NodeConfig, LB: a.config.ServiceConfig, MetricsAddress: a.config.MetricsAddress,
-		StateDir: a.config.StateDir, Routing: a.modes.Routing, Lock: &a.mu, Pool: a.pool,
+		Device: a.modes.Device, NoNetkit: a.modes.NoNetkit, StateDir: a.config.StateDir, Routing: a.modes.Routing, Lock: &a.mu, Pool: a.pool,
 		Datapath: endpoint.Datapath{
 			Endpoints: a.datapath.Endpoints, ForgetConnections: a.datapath.Conntrack.Forget,
 			Detach: a.datapath.Detach, CheckPod: a.datapath.CheckPod,
 		},
 		AttachForStack: a.programs.AttachForStack, FailClosed: a.failClosed, Expiry: a.expiry, Services: a.services, Policies: a.policies, Log: a.log,
 	}
+}
+
+// Prepare implements agentapi.Service.
+func (a *Agent) Prepare(ctx context.Context, req agentapi.PrepareRequest) (_ *agentapi.Preparation, err error) {
+	defer a.metrics.request("prepare", &err)()
+	return a.endpoints.Prepare(ctx, req)
 }
 
 // Add implements agentapi.Service.

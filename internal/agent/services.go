@@ -27,6 +27,7 @@ func (c Config) datapath(w mode.Modes) (config.Datapath, error) {
 	return config.Datapath{
 		TunnelPort:    uint16(tunnelPort),
 		Root:          c.BPFFS,
+		Netkit:        w.NoNetkit == nil,
 		EBPFRouting:   w.Routing == node.RoutingEBPF,
 		Masquerade:    c.Masquerade,
 		StackServices: w.Services == lb.ModeKubeProxy,

@@ -149,7 +149,6 @@ func (a *Agent) choices(node reconcile.Status) []agentapi.Choice {
 		}
 	}
 	return slices.Concat(
-		[]agentapi.Choice{{Name: "device", Requested: "veth", Selected: "veth", Reason: "the one kind of pod device there is so far"}},
 		a.modes.Choices(),
 		[]agentapi.Choice{a.flows.Status(), attach, uplink, a.tunnelChoice(node.Desired), mtu, masquerade},
 		a.serviceChoices(node.Desired),

@@ -19,6 +19,11 @@ func NewClient(socket string) *Client { return &Client{socket: socket} }
 // none is the response without content.
 type none struct{}
 
+// Prepare implements Service.
+func (c *Client) Prepare(ctx context.Context, req PrepareRequest) (*Preparation, error) {
+	return call[*Preparation](ctx, c, PathPrepare, req)
+}
+
 // Add implements Service.
 func (c *Client) Add(ctx context.Context, req AddRequest) (*Endpoint, error) {
 	return call[*Endpoint](ctx, c, PathAdd, req)

@@ -24,6 +24,8 @@ const (
 	CodeConflict Code = "conflict"
 	// CodePortTaken: another pod has a port of the node that this one requests.
 	CodePortTaken Code = "port_taken"
+	// CodeNoDevice: this node cannot make the kind of device that the pod or its network requests.
+	CodeNoDevice Code = "no_device"
 	// CodeExhausted: no pod address is free.
 	CodeExhausted Code = "exhausted"
 	// CodeNotReady: the agent has not finished starting, or has not found its node yet.

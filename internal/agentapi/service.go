@@ -5,6 +5,8 @@ import "context"
 // Service is what the agent does for the plugin and the command line. Methods are safe for concurrent use. Errors
 // that callers branch on are of type *Error; any other is sent to the client as CodeInternal.
 type Service interface {
+	// Prepare chooses the device of a pod; CodeNoDevice if this node cannot make the requested kind.
+	Prepare(ctx context.Context, req PrepareRequest) (*Preparation, error)
 	// Add makes an endpoint for an existing pod device and returns it, with its addresses and the MTU of the pod.
 	// CodeConflict if the attachment has one already.
 	Add(ctx context.Context, req AddRequest) (*Endpoint, error)
@@ -41,6 +43,7 @@ type Service interface {
 
 // Paths of the API. Requests with a body are POST, the others GET.
 const (
+	PathPrepare   = "/v1/prepare"
 	PathAdd       = "/v1/add"
 	PathDelete    = "/v1/delete"
 	PathCheck     = "/v1/check"

@@ -23,6 +23,20 @@ type Attachment struct {
 	IfName      string `json:"ifName"`
 }
 
+// PrepareRequest asks which device to make for a pod, before the plugin makes it.
+type PrepareRequest struct {
+	Attachment
+	Pod PodRef `json:"pod"`
+	// Device is the kind of device that the network configuration requests; empty leaves it to the agent.
+	Device string `json:"device,omitempty"`
+}
+
+// Preparation is what the plugin needs to know to make the device of a pod.
+type Preparation struct {
+	// Device is the kind of the device: "veth" or "netkit".
+	Device string `json:"device"`
+}
+
 // AddRequest requests an endpoint for an existing pod device: the plugin has created the pair and moved one end into
 // the pod. An endpoint exists exactly as long as its host device.
 type AddRequest struct {
@@ -70,6 +84,8 @@ type Endpoint struct {
 	Netns       string `json:"netns"`
 	HostDevice  string `json:"hostDevice"`
 	HostIfIndex int    `json:"hostIfIndex"`
+	// Device is the kind of the pod's device: "veth" or "netkit".
+	Device string `json:"device,omitempty"`
 	// HostMAC and PodMAC are the link-layer addresses of the two ends, in colon notation.
 	HostMAC string `json:"hostMAC"`
 	PodMAC  string `json:"podMAC"`

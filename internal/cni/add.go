@@ -15,7 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// Add creates the pod's device, registers it with the agent as an endpoint, configures the pod's end, and prints the
+// Add asks the agent which device the pod gets, creates it, registers it with the agent as an endpoint, configures the pod's end, and prints the
 // result. A step that fails undoes the previous ones. An attachment that exists is an error and stays as it is.
 func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	conf, err := parseConfig(args.StdinData)
@@ -46,7 +46,14 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	}
 	agent := p.Agent(conf.AgentSocket)
 
-	dev, err := p.Devices.Create(device.PodSpec{ContainerID: args.ContainerID, IfName: args.IfName, Netns: args.Netns})
+	var prepared *agentapi.Preparation
+	if err := p.request(func(ctx context.Context) (err error) {
+		prepared, err = agent.Prepare(ctx, agentapi.PrepareRequest{Attachment: attachment(args), Pod: pod, Device: conf.Device})
+		return err
+	}); err != nil {
+		return agentError("prepare the endpoint", conf.AgentSocket, err)
+	}
+	dev, err := p.Devices.Create(device.PodSpec{Kind: device.Kind(prepared.Device), ContainerID: args.ContainerID, IfName: args.IfName, Netns: args.Netns})
 	if err != nil {
 		return deviceError("create the pod's device", err)
 	}

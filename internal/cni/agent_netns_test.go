@@ -1,6 +1,7 @@
 package cni_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -31,6 +32,10 @@ type agent struct {
 }
 
 func owner(a agentapi.Attachment) string { return a.ContainerID + "/" + a.IfName }
+
+func (a *agent) Prepare(_ context.Context, req agentapi.PrepareRequest) (*agentapi.Preparation, error) {
+	return &agentapi.Preparation{Device: cmp.Or(req.Device, string(device.Veth))}, nil
+}
 
 func (a *agent) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.Endpoint, error) {
 	a.mu.Lock()

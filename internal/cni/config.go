@@ -14,17 +14,20 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/device"
 )
 
 // maxSocketPath is the kernel's limit for the path of a unix socket, in bytes (sun_path without the terminating NUL).
 const maxSocketPath = 107
 
-// config is the plugin's part of a network configuration. agentSocket and routing are Beeline's; the other fields come
+// config is the plugin's part of a network configuration. agentSocket, device and routing are Beeline's; the other fields come
 // from the specification, its conventions, and the runtime.
 type config struct {
 	CNIVersion  string
 	Name        string
 	AgentSocket string
+	// Device is the kind of the pods' devices, such as "veth"; empty leaves it to the agent.
+	Device string
 	// Routing is what forwards the packets of this network's pods (see throughStack).
 	Routing       string
 	DNS           types.DNS
@@ -50,6 +53,7 @@ func parseConfig(data []byte) (*config, error) {
 		"cniVersion":                &c.CNIVersion,
 		"name":                      &c.Name,
 		"agentSocket":               &c.AgentSocket,
+		"device":                    &c.Device,
 		"routing":                   &c.Routing,
 		"dns":                       &c.DNS,
 		"runtimeConfig":             &c.RuntimeConfig,
@@ -86,6 +90,9 @@ func parseConfig(data []byte) (*config, error) {
 	}
 	if err := checkSocket(c.AgentSocket); err != nil {
 		problems = append(problems, fmt.Errorf("field \"agentSocket\": %w", err))
+	}
+	if c.Device != "" && !device.Kind(c.Device).Known() {
+		problems = append(problems, fmt.Errorf("field \"device\": %q is not one of %q", c.Device, device.Kinds))
 	}
 	if err := checkRouting(c.Routing); err != nil {
 		problems = append(problems, fmt.Errorf("field \"routing\": %w", err))

@@ -22,6 +22,8 @@ const (
 	ErrDiffers uint = 102
 	// ErrPortTaken: another pod has a hostPort of this one.
 	ErrPortTaken uint = 103
+	// ErrNoDevice: the node cannot make the kind of device that the pod or its network requests.
+	ErrNoDevice uint = 104
 )
 
 // agentError converts an error of a request to the agent at socket into a CNI error. Users read it in `kubectl describe
@@ -44,6 +46,8 @@ func agentError(what, socket string, err error) *types.Error {
 		return fail(ErrExhausted, "%v: delete pods of this node, lower the kubelet's maxPods, or give the node a larger pod range", err)
 	case agentapi.HasCode(err, agentapi.CodePortTaken):
 		return fail(ErrPortTaken, "%v; give one of the two pods another hostPort or another node", err)
+	case agentapi.HasCode(err, agentapi.CodeNoDevice):
+		return fail(ErrNoDevice, "%v; request another kind of device, or none", err)
 	case agentapi.HasCode(err, agentapi.CodeConflict):
 		return fail(ErrExists, "%v; DEL it first", err)
 	case agentapi.HasCode(err, agentapi.CodeInvalid):

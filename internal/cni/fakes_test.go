@@ -2,6 +2,7 @@ package cni
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,6 +125,13 @@ type fakeAgent struct{ *fakeNode }
 var addresses = []netip.Addr{netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("fd00::5")}
 
 const mtu = 1450
+
+func (w fakeAgent) Prepare(_ context.Context, req agentapi.PrepareRequest) (*agentapi.Preparation, error) {
+	if err := w.step("agent prepare"); err != nil {
+		return nil, err
+	}
+	return &agentapi.Preparation{Device: cmp.Or(req.Device, "veth")}, nil
+}
 
 func (w fakeAgent) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.Endpoint, error) {
 	w.added = append(w.added, req)

@@ -28,6 +28,7 @@ const agentTimeout = 10 * time.Second
 
 // Agent is the agent of this node; agentapi.Client implements it.
 type Agent interface {
+	Prepare(ctx context.Context, req agentapi.PrepareRequest) (*agentapi.Preparation, error)
 	Add(ctx context.Context, req agentapi.AddRequest) (*agentapi.Endpoint, error)
 	Delete(ctx context.Context, req agentapi.DeleteRequest) error
 	Check(ctx context.Context, a agentapi.Attachment) (*agentapi.Endpoint, error)

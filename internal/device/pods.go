@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Pods are the pod devices of this node. To add a kind (netkit, macvlan), implement PodDevices in a file of its own.
-var Pods PodDevices = veth{}
+// Pods are the pod devices of this node, of all kinds.
+var Pods PodDevices = pairs{}
 
 // PodDevices makes, finds, configures, checks and deletes the devices of pods. All methods act in the node's network namespace.
 type PodDevices interface {
@@ -31,7 +31,7 @@ type PodDevices interface {
 	HostEnd(name string) (end HostEnd, ok bool, err error)
 	// HostEnds lists the host ends of all pods.
 	HostEnds() ([]HostEnd, error)
-	// IsHostEnd reports whether a link of this kernel type ("veth") and name is a host end. It also holds while the link is being
+	// IsHostEnd reports whether a link of this kernel type ("veth", "netkit") and name is a host end. It also holds while the link is being
 	// made and after its peer is gone.
 	IsHostEnd(kind, name string) bool
 	// PacketsFrom returns how many packets the pod behind a host end has sent. ok is false if there is no such host end.
@@ -49,6 +49,7 @@ var ErrPodUnreachable = errors.New("the pod's network namespace cannot be entere
 
 // PodSpec says which device to make.
 type PodSpec struct {
+	Kind        Kind
 	ContainerID string
 	// IfName is the name of the pod's end, in the pod.
 	IfName string
@@ -72,6 +73,7 @@ type PodDevice struct {
 // HostEnd is the host end of a pod's device.
 type HostEnd struct {
 	Name  string
+	Kind  Kind
 	Index int
 	MAC   net.HardwareAddr
 	// MTU in bytes, without the link-layer header.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
@@ -133,7 +134,7 @@ func (r *reused) addReady(pod *testbed.Pod) netip.Addr {
 	conf := runtimeConf(pod)
 	var reply *agentapi.Endpoint
 	err := r.here.Do(func() error {
-		pair, err := device.Pods.Create(device.PodSpec{ContainerID: conf.ContainerID, IfName: conf.IfName, Netns: conf.NetNS})
+		pair, err := device.Pods.Create(device.PodSpec{Kind: device.Kind(testenv.DeviceKind()), ContainerID: conf.ContainerID, IfName: conf.IfName, Netns: conf.NetNS})
 		if err != nil {
 			return err
 		}

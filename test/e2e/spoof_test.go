@@ -14,6 +14,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
@@ -280,7 +281,7 @@ func TestNothingIsForwardedBeforeAdd(t *testing.T) {
 	attacker := g.newPod(g.here, "attacker")
 	conf, forged := runtimeConf(attacker), netip.AddrPortFrom(g.far.addresses[0], 4444)
 	err = g.here.Do(func() error {
-		pair, err := device.Pods.Create(device.PodSpec{ContainerID: conf.ContainerID, IfName: conf.IfName, Netns: conf.NetNS})
+		pair, err := device.Pods.Create(device.PodSpec{Kind: device.Kind(testenv.DeviceKind()), ContainerID: conf.ContainerID, IfName: conf.IfName, Netns: conf.NetNS})
 		if err != nil {
 			return err
 		}

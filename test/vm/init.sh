@@ -1,7 +1,8 @@
 #!/bin/busybox sh
 # The only program of the machine: runs the tests and copies their output to the second serial port.
 /bin/busybox --install -s /bin
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root BEELINE_REQUIRE="$(cat /require)"
+# The kernel passes unknown parameters as variables: "part" is this machine's part of the tests, "device" the kind of pods' devices.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root BEELINE_REQUIRE="$(cat /require)" BEELINE_DEVICE="$device"
 mkdir -p /proc /sys /dev /tmp /run /root /var /etc /sbin
 ln -s /run /var/run
 ln -s /bin/modprobe /sbin/modprobe
@@ -22,7 +23,6 @@ done
 
 stty raw -echo </dev/ttyS1
 exec 3>/dev/ttyS1
-# The kernel passes unknown parameters as variables: "part" is this machine's part of the tests.
 while read -r dir; do
 	cd "/src/$dir"
 	[ -e "vm.run.$part" ] || continue

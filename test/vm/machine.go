@@ -13,7 +13,9 @@ import (
 
 // machine is a run of one kernel with one part of its tests.
 type machine struct {
-	kernel      kernel
+	kernel kernel
+	// device is the kind of pods' devices.
+	device      string
 	image       image
 	part, parts int
 	// console is the file for the kernel's messages.
@@ -23,10 +25,14 @@ type machine struct {
 }
 
 func (m machine) String() string {
-	if m.parts == 1 {
-		return "Linux " + m.kernel.version
+	name := "Linux " + m.kernel.version
+	if m.device != "veth" {
+		name += " " + m.device
 	}
-	return fmt.Sprintf("Linux %s (%d of %d)", m.kernel.version, m.part+1, m.parts)
+	if m.parts == 1 {
+		return name
+	}
+	return fmt.Sprintf("%s (%d of %d)", name, m.part+1, m.parts)
 }
 
 // kernelOptions turn off mitigations and accounting, a tenth of the tests' time, and let the kernel trust the clock. Without
@@ -67,7 +73,7 @@ func runMachine(ctx context.Context, m machine, events io.Writer) error {
 	cmd := exec.CommandContext(ctx, qemu,
 		"-accel", m.accel, "-cpu", "max", "-smp", "1", "-m", "2048",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-kernel", m.image.kernel, "-initrd", m.image.initrd, "-append", fmt.Sprintf("console=ttyS0 panic=-1 part=%d ", m.part)+kernelOptions,
+		"-kernel", m.image.kernel, "-initrd", m.image.initrd, "-append", fmt.Sprintf("console=ttyS0 panic=-1 part=%d device=%s ", m.part, m.device)+kernelOptions,
 		"-serial", "file:"+m.console, "-serial", "stdio")
 	cmd.Stderr = os.Stderr
 	// QEMU would change a terminal's settings, and Ctrl-C is for this program.

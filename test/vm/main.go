@@ -9,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -28,6 +29,7 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("kernel", "", "boot only this `version` of the table in kernels.go")
 	quick := flags.Bool("quick", false, "run only the tests that depend most on the kernel, as CI does: 15 minutes instead of 45")
 	match := flags.String("run", ".", "run only tests whose names match this `pattern`")
+	device := flags.String("device", "", "give pods this `kind` of device, veth or netkit, instead of those of the table")
 	limit := flags.Duration("timeout", 2*time.Hour, "maximum time of a machine")
 	accel := flags.String("accel", "tcg,thread=multi", "QEMU's accelerator; kvm is faster where it works")
 	if err := flags.Parse(args); err != nil {
@@ -73,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 		}
 		for part := range parts {
 			console := filepath.Join(work, fmt.Sprintf("%s.%d.console", k.version, part))
-			all = append(all, machine{kernel: k, image: image, part: part, parts: parts, console: console, accel: *accel, limit: *limit})
+			all = append(all, machine{kernel: k, device: cmp.Or(*device, "veth"), image: image, part: part, parts: parts, console: console, accel: *accel, limit: *limit})
 		}
 	}
 	return runAll(ctx, all, atOnce)

@@ -2,6 +2,7 @@
 /* Local pods: source and destination checks, and delivery into a pod. */
 #pragma once
 
+#include "lib/fwd/handled.h"
 #include "lib/net/packet.h"
 #include "lib/net/ttl.h"
 
@@ -77,13 +78,17 @@ static __always_inline void endpoint_route(struct route *route, const struct add
 
 /*
  * Delivers a packet into a pod; nothing else does. bpf_redirect_peer (Linux 5.10) skips the kernel stack and the
- * backlog queue.
+ * backlog queue. The kernel drops what it redirects while a pod sends (skb_do_redirect): such a packet passes the
+ * egress of the receiver's host end.
  */
 STAGE endpoint_redirect(struct packet *p, const struct route *route)
 {
 	packet_set_macs(p->eth, route);
 	ttl_decrement(p);
-	p->action = bpf_redirect_peer(route->ifindex, 0);
+	if (likely(skb_is_received(p->skb)))
+		p->action = bpf_redirect_peer(route->ifindex, 0);
+	else
+		p->action = bpf_redirect(route->ifindex, 0);
 	return REDIRECT;
 }
 

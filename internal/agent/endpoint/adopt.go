@@ -33,6 +33,12 @@ func (e *Endpoints) adopt() error {
 	if err := e.adoptFromTable(devices); err != nil {
 		return err
 	}
+	for _, d := range devices { // files of version 0.1.0 lack it
+		if p, ok := e.all[d.Name]; ok {
+			p.Device = string(d.Kind)
+			e.all[d.Name] = p
+		}
+	}
 	isGone := func(name string) int {
 		if slices.ContainsFunc(devices, func(d device.HostEnd) bool { return d.Name == name }) {
 			return 0

@@ -19,6 +19,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
+	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/flow"
 	"github.com/beeline-cni/beeline/internal/ipam"
@@ -31,6 +32,9 @@ type Options struct {
 	Config         node.Config
 	LB             lb.Config
 	MetricsAddress string
+	// Device is the kind of the devices of new pods; NoNetkit says why it cannot be netkit.
+	Device   device.Kind
+	NoNetkit error
 	// StateDir has the directory of endpoint files.
 	StateDir string
 	// Routing is the active routing.

@@ -79,7 +79,7 @@ func (e *Endpoints) add(ctx context.Context, req agentapi.AddRequest) (p agentap
 	}
 	p = req.Endpoint
 	p.MTU, p.Namespace, p.ThroughStack, p.Added = e.node.MTU, host.NetnsID+1, e.throughStack(req), e.nextAdded(time.Now())
-	p.State = agentapi.StateReady
+	p.State, p.Device = agentapi.StateReady, string(host.Kind)
 	if e.Services == nil {
 		p.PortMappings = nil
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath/kernel"
+	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/kernelprobe"
 )
 
@@ -17,6 +18,9 @@ type Modes struct {
 	Routing  node.Routing
 	Services lb.Mode
 	Policy   policy.Mode
+	// Device is the kind of the devices of new pods; NoNetkit says why it cannot be netkit on this node.
+	Device   device.Kind
+	NoNetkit error
 	// Cgroup is where sockets are connected to backends; NoCgroup says why there is none.
 	Cgroup    string
 	NoCgroup  error
@@ -27,6 +31,7 @@ type Modes struct {
 
 // Requested are the modes of the configuration, and its directory of sockets.
 type Requested struct {
+	Device   device.Kind
 	Routing  node.Routing
 	Services lb.Mode
 	Policy   policy.Mode
@@ -36,6 +41,7 @@ type Requested struct {
 // Choose probes the kernel for modes that the configuration leaves open.
 func Choose(requested Requested) (Modes, error) {
 	m := Modes{requested: requested, Routing: requested.Routing, Services: requested.Services, Policy: requested.Policy}
+	m.chooseDevice()
 	if m.Policy == policy.ModeAuto {
 		m.Policy = policy.ModeEBPF
 	}
@@ -61,6 +67,28 @@ func Choose(requested Requested) (Modes, error) {
 	return m, nil
 }
 
+// chooseDevice probes for netkit. A probe that fails for any reason leaves veth, which every kernel has.
+func (m *Modes) chooseDevice() {
+	m.NoNetkit = kernel.HaveNetkit()
+	m.Device = device.Netkit
+	if m.NoNetkit != nil || m.requested.Device == device.Veth {
+		m.Device = device.Veth
+	}
+}
+
+// deviceChoice says why new pods get this device.
+func (m *Modes) deviceChoice() agentapi.Choice {
+	c := agentapi.Choice{Name: "device", Requested: string(m.requested.Device), Selected: string(m.Device), Reason: "as requested"}
+	switch {
+	case m.requested.Device == device.Veth:
+	case m.NoNetkit != nil:
+		c.Reason = "this kernel has no netkit devices (Linux 6.7, CONFIG_NETKIT): " + m.NoNetkit.Error()
+	case m.requested.Device != device.Netkit:
+		c.Reason = "packets leave a pod without a queue; existing pods keep their device"
+	}
+	return c
+}
+
 // Choices are the active modes with the reason for each.
 func (m Modes) Choices() []agentapi.Choice {
 	routing := agentapi.Choice{Name: "routing", Requested: string(m.requested.Routing), Selected: string(m.Routing)}
@@ -83,5 +111,5 @@ func (m Modes) Choices() []agentapi.Choice {
 	if m.Policy == policy.ModeEBPF {
 		policies.Reason = "NetworkPolicies are enforced where packets leave and enter pods"
 	}
-	return []agentapi.Choice{routing, services, policies}
+	return []agentapi.Choice{m.deviceChoice(), routing, services, policies}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/value"
+	"github.com/beeline-cni/beeline/internal/device"
 )
 
 // Routing says what forwards packets between pods.
@@ -32,6 +33,9 @@ const (
 	TunnelVXLAN TunnelMode = "vxlan"
 )
 
+// DeviceAuto chooses the kind of pods' devices: netkit where the kernel supports it, else veth.
+const DeviceAuto device.Kind = "auto"
+
 // Config is the configuration of the node's network.
 type Config struct {
 	// NodeName is the metadata.name of this node's Node object.
@@ -39,6 +43,8 @@ type Config struct {
 	// Uplink is "auto" or a comma-separated list of devices; the first one leads to other nodes. "auto" is the device that holds the node's
 	// address, and those of default routes.
 	Uplink string
+	// Device is the kind of the devices of new pods, or DeviceAuto. Existing pods keep theirs.
+	Device device.Kind
 	// MTU of pods in bytes; 0 follows the uplink.
 	MTU int
 	// Routing between pods.
@@ -60,7 +66,7 @@ type Config struct {
 // Defaults is the configuration without flags.
 func Defaults() Config {
 	return Config{
-		Uplink: "auto", Routing: RoutingEBPF, Tunnel: TunnelAuto, Masquerade: true,
+		Uplink: "auto", Device: DeviceAuto, Routing: RoutingEBPF, Tunnel: TunnelAuto, Masquerade: true,
 		TunnelPort: 4789,  // IANA's for VXLAN
 		RoutesMax:  32768, // enough for more nodes than Kubernetes supports (5,000), of both families
 	}
@@ -85,6 +91,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("--mtu: %d is not 0 (follow the uplink) or between %d and %d", c.MTU, minMTU, maxMTU))
 	}
 	return errors.Join(append(errs,
+		value.OneOf("--device", c.Device, append([]device.Kind{DeviceAuto}, device.Kinds...)...),
 		value.OneOf("--routing", c.Routing, RoutingEBPF, RoutingKernel),
 		value.OneOf("--tunnel", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN),
 		value.Between("--tunnel-port", c.TunnelPort, 1, 65535),

@@ -22,6 +22,7 @@ const maxRequest = 4 << 20
 // Handler serves the API from s. It decodes bodies strictly: unknown fields are errors.
 func Handler(s agentapi.Service) http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle("POST "+agentapi.PathPrepare, post(s.Prepare))
 	mux.Handle("POST "+agentapi.PathAdd, post(s.Add))
 	mux.Handle("POST "+agentapi.PathDelete, post(func(ctx context.Context, req agentapi.DeleteRequest) (struct{}, error) {
 		return struct{}{}, s.Delete(ctx, req)

@@ -35,6 +35,9 @@ func (e *echo) note(v any) error {
 
 var added = agentapi.Endpoint{Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("fd00::5")}, MTU: 1500}
 
+func (e *echo) Prepare(_ context.Context, req agentapi.PrepareRequest) (*agentapi.Preparation, error) {
+	return &agentapi.Preparation{Device: "netkit"}, e.note(req)
+}
 func (e *echo) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.Endpoint, error) {
 	return &added, e.note(req)
 }
@@ -104,6 +107,7 @@ func TestEveryMethodIsServed(t *testing.T) {
 		Attachment: pod, Netns: "/run/netns/x", HostDevice: "bl1", HostIfIndex: 4, HostMAC: "02:00:00:00:00:01",
 		PodMAC: "02:00:00:00:00:02", Pod: agentapi.PodRef{Namespace: "default", Name: "web", UID: "u"},
 	}}
+	prepare := agentapi.PrepareRequest{Attachment: pod, Pod: agentapi.PodRef{Name: "web"}, Device: "veth"}
 	del := agentapi.DeleteRequest{Attachment: pod, HostIfIndex: 4}
 	gc := agentapi.GCRequest{Valid: []agentapi.Attachment{pod}}
 
@@ -113,6 +117,7 @@ func TestEveryMethodIsServed(t *testing.T) {
 		sent any
 		want any
 	}{
+		{"Prepare", func() (any, error) { return client.Prepare(ctx, prepare) }, prepare, &agentapi.Preparation{Device: "netkit"}},
 		{"Add", func() (any, error) { return client.Add(ctx, add) }, add, &added},
 		{"Delete", func() (any, error) { return nil, client.Delete(ctx, del) }, del, nil},
 		{"Check", func() (any, error) { return client.Check(ctx, pod) }, pod, &agentapi.Endpoint{Attachment: pod, State: "ready"}},

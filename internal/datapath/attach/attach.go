@@ -158,9 +158,16 @@ func (t *Attacher) attach(a Attachment, ifindex int) error {
 	if err != nil {
 		return err
 	}
-	if t.objects.Tcx {
+	netkit, err := t.isNetkit(a.Program, ifindex)
+	if err != nil {
+		return fmt.Errorf("attach %s to %s: %w", a.Program, a.Device, err)
+	}
+	switch {
+	case netkit:
+		err = t.attachNetkit(a, ifindex, h)
+	case t.objects.Tcx:
 		err = t.attachLink(a, ifindex, h)
-	} else {
+	default:
 		err = t.attachFilter(a, ifindex, h)
 	}
 	if err != nil {
@@ -172,8 +179,19 @@ func (t *Attacher) attach(a Attachment, ifindex int) error {
 // attachLink updates the pinned link of an earlier agent, or makes one. If the device is gone or another one has its
 // name, the link cannot be updated, and its pin is removed first.
 func (t *Attacher) attachLink(a Attachment, ifindex int, h hook) error {
-	update := func(old link.Link) (bool, error) {
-		if !linkIsAt(old, uint64(ifindex)) {
+	attach := ebpf.AttachTCXEgress
+	if h.ingress {
+		attach = ebpf.AttachTCXIngress
+	}
+	return renewLink(t.pin(a), t.update(a, h, func(old link.Link) bool { return linkIsAt(old, uint64(ifindex)) }), func() (link.Link, error) {
+		return link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: h.program, Attach: attach, Anchor: link.Head()})
+	})
+}
+
+// update replaces the program of an earlier agent's link, if it is where it belongs.
+func (t *Attacher) update(a Attachment, h hook, isAt func(link.Link) bool) func(old link.Link) (bool, error) {
+	return func(old link.Link) (bool, error) {
+		if !isAt(old) {
 			return false, nil
 		}
 		err := old.Update(h.program)
@@ -182,13 +200,6 @@ func (t *Attacher) attachLink(a Attachment, ifindex int, h hook) error {
 		}
 		return err == nil, nil
 	}
-	attach := ebpf.AttachTCXEgress
-	if h.ingress {
-		attach = ebpf.AttachTCXIngress
-	}
-	return renewLink(t.pin(a), update, func() (link.Link, error) {
-		return link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: h.program, Attach: attach, Anchor: link.Head()})
-	})
 }
 
 // linkIsAt reports whether a link is at a device, by its index, or at a cgroup, by its id. It is at none if that was
@@ -319,6 +330,11 @@ func (t *Attacher) checkAttached(a Attachment, ifindex int, h hook) error {
 			}
 		}
 		return errors.New("its filter is gone")
+	}
+	if netkit, err := t.isNetkit(a.Program, ifindex); err != nil {
+		return err
+	} else if netkit {
+		return checkNetkit(t.pin(a), ifindex)
 	}
 	return checkLink(t.pin(a), uint64(ifindex))
 }

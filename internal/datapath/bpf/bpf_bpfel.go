@@ -648,12 +648,14 @@ const (
 	VarConfigFlows        = "config_flows"
 	VarConfigFlowsRate    = "config_flows_rate"
 	VarConfigFlowsSample  = "config_flows_sample"
+	VarConfigHandled      = "config_handled"
 	VarConfigHostNetns    = "config_host_netns"
 	VarConfigKubeProxy    = "config_kube_proxy"
 	VarConfigMasquerade   = "config_masquerade"
 	VarConfigNatFirst     = "config_nat_first"
 	VarConfigNatLast      = "config_nat_last"
 	VarConfigNatSlots     = "config_nat_slots"
+	VarConfigNetkit       = "config_netkit"
 	VarConfigPendingSlots = "config_pending_slots"
 	VarConfigPolicy       = "config_policy"
 	VarConfigServices     = "config_services"
@@ -787,12 +789,14 @@ type VariableSpecs struct {
 	ConfigFlows        *ebpf.VariableSpec `ebpf:"config_flows"`
 	ConfigFlowsRate    *ebpf.VariableSpec `ebpf:"config_flows_rate"`
 	ConfigFlowsSample  *ebpf.VariableSpec `ebpf:"config_flows_sample"`
+	ConfigHandled      *ebpf.VariableSpec `ebpf:"config_handled"`
 	ConfigHostNetns    *ebpf.VariableSpec `ebpf:"config_host_netns"`
 	ConfigKubeProxy    *ebpf.VariableSpec `ebpf:"config_kube_proxy"`
 	ConfigMasquerade   *ebpf.VariableSpec `ebpf:"config_masquerade"`
 	ConfigNatFirst     *ebpf.VariableSpec `ebpf:"config_nat_first"`
 	ConfigNatLast      *ebpf.VariableSpec `ebpf:"config_nat_last"`
 	ConfigNatSlots     *ebpf.VariableSpec `ebpf:"config_nat_slots"`
+	ConfigNetkit       *ebpf.VariableSpec `ebpf:"config_netkit"`
 	ConfigPendingSlots *ebpf.VariableSpec `ebpf:"config_pending_slots"`
 	ConfigPolicy       *ebpf.VariableSpec `ebpf:"config_policy"`
 	ConfigServices     *ebpf.VariableSpec `ebpf:"config_services"`
@@ -929,12 +933,14 @@ type Variables struct {
 	ConfigFlows        *ebpf.Variable `ebpf:"config_flows"`
 	ConfigFlowsRate    *ebpf.Variable `ebpf:"config_flows_rate"`
 	ConfigFlowsSample  *ebpf.Variable `ebpf:"config_flows_sample"`
+	ConfigHandled      *ebpf.Variable `ebpf:"config_handled"`
 	ConfigHostNetns    *ebpf.Variable `ebpf:"config_host_netns"`
 	ConfigKubeProxy    *ebpf.Variable `ebpf:"config_kube_proxy"`
 	ConfigMasquerade   *ebpf.Variable `ebpf:"config_masquerade"`
 	ConfigNatFirst     *ebpf.Variable `ebpf:"config_nat_first"`
 	ConfigNatLast      *ebpf.Variable `ebpf:"config_nat_last"`
 	ConfigNatSlots     *ebpf.Variable `ebpf:"config_nat_slots"`
+	ConfigNetkit       *ebpf.Variable `ebpf:"config_netkit"`
 	ConfigPendingSlots *ebpf.Variable `ebpf:"config_pending_slots"`
 	ConfigPolicy       *ebpf.Variable `ebpf:"config_policy"`
 	ConfigServices     *ebpf.Variable `ebpf:"config_services"`

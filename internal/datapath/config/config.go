@@ -12,6 +12,8 @@ type Datapath struct {
 	Root string
 	// EBPFRouting forwards packets between pods by redirection; otherwise the host's stack forwards them.
 	EBPFRouting bool
+	// Netkit says that pods may have netkit devices: see kernel.HaveNetkit.
+	Netkit bool
 	// Masquerade gives packets from pods to external addresses the address of the uplink.
 	Masquerade bool
 	// StackServices says that the host's stack translates connections between pods, as kube-proxy configures it. With

@@ -4,6 +4,8 @@
 package load
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -157,6 +159,8 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 	}
 	for name, value := range map[string]any{
 		bpf.VarConfigEbpfRouting: cfg.EBPFRouting,
+		bpf.VarConfigNetkit:      cfg.Netkit,
+		bpf.VarConfigHandled:     randomNumber(),
 		bpf.VarConfigMasquerade:  cfg.Masquerade,
 		bpf.VarConfigKubeProxy:   cfg.StackServices,
 		bpf.VarConfigServices:    cfg.Services,
@@ -182,6 +186,13 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 		return nil, err
 	}
 	return spec, countSlots(spec)
+}
+
+// randomNumber is one that a pod cannot guess.
+func randomNumber() uint64 {
+	var number [8]byte
+	_, _ = rand.Read(number[:]) // never fails
+	return binary.NativeEndian.Uint64(number[:])
 }
 
 func MapDir(root string) string    { return filepath.Join(root, "maps") }

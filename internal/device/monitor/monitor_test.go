@@ -71,7 +71,7 @@ func TestWatch(t *testing.T) {
 		{"neighbour", func() error { return neigh.SetPermanent(up, devicetest.Pod4.Addr(), []byte{2, 0, 0, 0, 0, 1}) }, ofNode},
 		{"MTU", func() error { return netdev.SetMTU(up, 1400) }, ofNode},
 		{"a pod's pair", func() error {
-			pair, err := device.Pods.Create(device.PodSpec{ContainerID: "one", IfName: "eth0", Netns: pod.Path()})
+			pair, err := device.Pods.Create(device.PodSpec{Kind: device.Veth, ContainerID: "one", IfName: "eth0", Netns: pod.Path()})
 			host = pair.HostIndex
 			return errors.Join(err, device.Pods.Open(host))
 		}, ofPods},

@@ -289,7 +289,7 @@ func (p *Pod) PlugIn(tb testing.TB) {
 	tb.Helper()
 	gateways := []netip.Addr{fixtures.Addr("169.254.1.1"), fixtures.Addr("fe80::1")}
 	p.Node.Do(tb, func() (err error) {
-		if p.Pair, err = device.Pods.Create(device.PodSpec{ContainerID: p.id, IfName: "eth0", Netns: p.Path(), MTU: 1500}); err != nil {
+		if p.Pair, err = device.Pods.Create(device.PodSpec{Kind: device.Kind(testenv.DeviceKind()), ContainerID: p.id, IfName: "eth0", Netns: p.Path(), MTU: 1500}); err != nil {
 			return err
 		}
 		if err := device.Pods.Open(p.Pair.HostIndex); err != nil {
@@ -331,6 +331,7 @@ func (n *Node) Endpoints() map[netip.Addr]fwd.Endpoint {
 func (n *Node) Start(tb testing.TB, legacy bool) {
 	tb.Helper()
 	n.Do(tb, func() (err error) {
+		n.Cfg.Netkit = testenv.DeviceKind() == string(device.Netkit)
 		if n.borrowed == nil {
 			n.D, err = harness.Borrow(n.Cfg, n.ProgramsHere(), fixtures.TestLog(tb))
 			n.borrowed = n.D

@@ -25,6 +25,8 @@ import (
 )
 
 var (
+	kind = Kind(testenv.DeviceKind())
+
 	pod4     = netip.MustParsePrefix("10.1.0.5/32")
 	pod6     = netip.MustParsePrefix("fd00:1::5/128")
 	gateway4 = netip.MustParseAddr("169.254.1.1")
@@ -66,7 +68,7 @@ func newPod(t *testing.T, node, pod ns.NetNS, container string, addresses ...net
 	var pair PodDevice
 	cfg := PodConfig{MTU: 1400, Addresses: addresses}
 	devicetest.Inside(t, node, func() (err error) {
-		if pair, err = Pods.Create(PodSpec{ContainerID: container, IfName: "eth0", Netns: pod.Path(), MTU: cfg.MTU}); err != nil {
+		if pair, err = Pods.Create(PodSpec{Kind: kind, ContainerID: container, IfName: "eth0", Netns: pod.Path(), MTU: cfg.MTU}); err != nil {
 			return err
 		}
 		if err := Pods.Open(pair.HostIndex); err != nil {
@@ -98,20 +100,8 @@ func TestPodReachesNodeAtOnce(t *testing.T) {
 		if err := Pods.Check(pod.Path(), "eth0", cfg); err != nil {
 			return err
 		}
-		for _, address := range []string{"192.0.2.1", "2001:db8::1"} {
-			if err := echo(pod, address); err != nil {
-				return fmt.Errorf("pod to %s: %w", address, err)
-			}
-		}
-		sent, ok := Pods.PacketsFrom(pair.HostName)
-		if !ok || sent == 0 {
-			t.Errorf("the pod has sent %d packets, known: %v", sent, ok)
-		}
-		if err := echo(pod, "192.0.2.1"); err != nil {
+		if err := exchange(t, pod, pair); err != nil {
 			return err
-		}
-		if more, _ := Pods.PacketsFrom(pair.HostName); more <= sent {
-			t.Errorf("the pod has sent %d packets, and %d before", more, sent)
 		}
 		if _, ok := Pods.PacketsFrom(HostName("absent", "eth0")); ok {
 			t.Error("a device that is not there has packets")
@@ -145,17 +135,44 @@ func TestPodReachesNodeAtOnce(t *testing.T) {
 	})
 }
 
+// exchange shows that the pod exchanges packets with its node, and that they are counted. A netkit pod sends nothing before it has a
+// program.
+func exchange(t *testing.T, pod ns.NetNS, pair PodDevice) error {
+	if kind == Netkit {
+		if err := echo(pod, "192.0.2.1", 300*time.Millisecond); err == nil {
+			t.Error("a netkit pod without a program has sent packets")
+		}
+		return nil
+	}
+	for _, address := range []string{"192.0.2.1", "2001:db8::1"} {
+		if err := echo(pod, address, 5*time.Second); err != nil {
+			return fmt.Errorf("pod to %s: %w", address, err)
+		}
+	}
+	sent, ok := Pods.PacketsFrom(pair.HostName)
+	if !ok || sent == 0 {
+		t.Errorf("the pod has sent %d packets, known: %v", sent, ok)
+	}
+	if err := echo(pod, "192.0.2.1", 5*time.Second); err != nil {
+		return err
+	}
+	if more, _ := Pods.PacketsFrom(pair.HostName); more <= sent {
+		t.Errorf("the pod has sent %d packets, and %d before", more, sent)
+	}
+	return nil
+}
+
 // peerOf reads the pod's end of the device whose host end has the given index.
 func peerOf(hostIndex int) (*netlink.LinkAttrs, error) {
 	host, err := netlink.LinkByIndex(hostIndex)
 	if err != nil {
 		return nil, err
 	}
-	return readVethPeer(host)
+	return readPeer(host)
 }
 
 // echo listens on address in the calling thread's namespace and exchanges a few bytes with a client in the pod.
-func echo(pod ns.NetNS, address string) error {
+func echo(pod ns.NetNS, address string, patience time.Duration) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return err
@@ -168,7 +185,7 @@ func echo(pod ns.NetNS, address string) error {
 		}
 	}()
 	return pod.Do(func(ns.NetNS) error {
-		conn, err := net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
+		conn, err := net.DialTimeout("tcp", listener.Addr().String(), patience)
 		if err != nil {
 			return err
 		}
@@ -196,7 +213,7 @@ func TestHostEndSettings(t *testing.T) {
 			sysctl.SetDevice("ipv4", "default", "rp_filter=1", "forwarding=0")); err != nil {
 			return err
 		}
-		pair, err := Pods.Create(PodSpec{ContainerID: "a", IfName: "eth0", Netns: pod.Path()})
+		pair, err := Pods.Create(PodSpec{Kind: kind, ContainerID: "a", IfName: "eth0", Netns: pod.Path()})
 		if err != nil {
 			return err
 		}
@@ -310,24 +327,30 @@ func TestCreateLeavesNothingBehind(t *testing.T) {
 		spec      func(node, pod ns.NetNS) PodSpec
 	}{
 		"name taken in the pod": {
-			pod:  []string{"eth0", "eth1"},
-			spec: func(_, pod ns.NetNS) PodSpec { return PodSpec{ContainerID: "a", IfName: "eth0", Netns: pod.Path()} },
+			pod: []string{"eth0", "eth1"},
+			spec: func(_, pod ns.NetNS) PodSpec {
+				return PodSpec{Kind: kind, ContainerID: "a", IfName: "eth0", Netns: pod.Path()}
+			},
 		},
 		"name taken on the host": {
 			node: []string{HostName("a", "eth0"), "other"},
-			spec: func(_, pod ns.NetNS) PodSpec { return PodSpec{ContainerID: "a", IfName: "eth0", Netns: pod.Path()} },
+			spec: func(_, pod ns.NetNS) PodSpec {
+				return PodSpec{Kind: kind, ContainerID: "a", IfName: "eth0", Netns: pod.Path()}
+			},
 		},
 		"no such namespace": {
 			spec: func(ns.NetNS, ns.NetNS) PodSpec {
-				return PodSpec{ContainerID: "a", IfName: "eth0", Netns: "/run/netns/absent"}
+				return PodSpec{Kind: kind, ContainerID: "a", IfName: "eth0", Netns: "/run/netns/absent"}
 			},
 		},
 		"the node's own namespace": {
-			spec: func(node, _ ns.NetNS) PodSpec { return PodSpec{ContainerID: "a", IfName: "eth0", Netns: node.Path()} },
+			spec: func(node, _ ns.NetNS) PodSpec {
+				return PodSpec{Kind: kind, ContainerID: "a", IfName: "eth0", Netns: node.Path()}
+			},
 		},
 		"impossible MTU": {
 			spec: func(_, pod ns.NetNS) PodSpec {
-				return PodSpec{ContainerID: "a", IfName: "eth0", Netns: pod.Path(), MTU: 70000}
+				return PodSpec{Kind: kind, ContainerID: "a", IfName: "eth0", Netns: pod.Path(), MTU: 70000}
 			},
 		},
 	}
@@ -366,7 +389,7 @@ func TestCreateUndoesWhenPreparingFails(t *testing.T) {
 			unix.Mount("/proc/sys", "/proc/sys", "", unix.MS_BIND, ""),
 			unix.Mount("", "/proc/sys", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""),
 			unix.Setns(int(node.Fd()), unix.CLONE_NEWNET))
-		_, made = Pods.Create(PodSpec{ContainerID: "a", IfName: "eth0", Netns: pod.Path()})
+		_, made = Pods.Create(PodSpec{Kind: kind, ContainerID: "a", IfName: "eth0", Netns: pod.Path()})
 		done <- nil
 	}()
 	if err := errors.Join(<-done, <-done); err != nil {

@@ -16,7 +16,7 @@ func BenchmarkPod(b *testing.B) {
 	node, pod := testenv.NewNetns(b), testenv.NewNetns(b)
 	devicetest.Inside(b, node, func() error {
 		for i := 0; b.Loop(); i++ {
-			pair, err := Pods.Create(PodSpec{ContainerID: fmt.Sprint(i), IfName: "eth0", Netns: pod.Path()})
+			pair, err := Pods.Create(PodSpec{Kind: kind, ContainerID: fmt.Sprint(i), IfName: "eth0", Netns: pod.Path()})
 			if err == nil {
 				err = Pods.Open(pair.HostIndex)
 			}

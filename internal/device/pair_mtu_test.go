@@ -33,7 +33,7 @@ func TestSetMTU(t *testing.T) {
 		if err := Pods.Check(pod.Path(), "eth0", cfg); err != nil {
 			return err
 		}
-		return errors.Join(echo(pod, "192.0.2.1"), echo(pod, "2001:db8::1"))
+		return exchange(t, pod, pair)
 	})
 }
 

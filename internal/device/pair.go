@@ -15,8 +15,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/sysctl"
 )
 
-// veth implements PodDevices with veth pairs: one end on the host, one in the pod.
-type veth struct{ podEnd }
+// pairs implements PodDevices with pairs of devices, veth or netkit: one end on the host, one in the pod.
+type pairs struct{ podEnd }
 
 // minIPv6MTU is the smallest MTU of a device with IPv6 (RFC 8200, section 5): below it the kernel removes its addresses.
 const minIPv6MTU = 1280
@@ -24,7 +24,10 @@ const minIPv6MTU = 1280
 // Create makes the pod's end directly in the pod's namespace, so it is never visible on the host. The host end has no address (not
 // even a link-local one), ignores router advertisements, forwards, and does not filter by reverse path: once it is up, nothing but
 // programs checks what the pod sends.
-func (v veth) Create(spec PodSpec) (made PodDevice, err error) {
+func (p pairs) Create(spec PodSpec) (made PodDevice, err error) {
+	if !spec.Kind.isPair() {
+		return PodDevice{}, fmt.Errorf("create the device of container %s: unknown kind %q", spec.ContainerID, spec.Kind)
+	}
 	pod, err := ns.GetNS(spec.Netns)
 	if err != nil {
 		return PodDevice{}, fmt.Errorf("open the pod's network namespace: %w", err)
@@ -36,16 +39,13 @@ func (v veth) Create(spec PodSpec) (made PodDevice, err error) {
 	attrs.Name = HostName(spec.ContainerID, spec.IfName)
 	attrs.HardwareAddr = hostMAC
 	attrs.MTU = spec.MTU
-	pair := netlink.NewVeth(attrs)
-	pair.PeerName = spec.IfName
-	pair.PeerHardwareAddr = podMAC
-	pair.PeerNamespace = netlink.NsFd(int(pod.Fd()))
-	if err := netlink.LinkAdd(pair); err != nil {
-		return PodDevice{}, fmt.Errorf("create veth pair %s and %s in %s: %w", attrs.Name, spec.IfName, spec.Netns, err)
+	peer := netlink.LinkAttrs{Name: spec.IfName, HardwareAddr: podMAC, MTU: spec.MTU, Namespace: netlink.NsFd(int(pod.Fd()))}
+	if err := netlink.LinkAdd(spec.Kind.Pair(attrs, peer)); err != nil {
+		return PodDevice{}, fmt.Errorf("create %s pair %s and %s in %s: %w", spec.Kind, attrs.Name, spec.IfName, spec.Netns, err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, v.Delete(attrs.Name))
+			err = errors.Join(err, p.Delete(attrs.Name))
 		}
 	}()
 
@@ -54,7 +54,7 @@ func (v veth) Create(spec PodSpec) (made PodDevice, err error) {
 		return PodDevice{}, fmt.Errorf("find device %s after its creation: %w", attrs.Name, err)
 	}
 	if link.Attrs().NetNsID < 0 {
-		return PodDevice{}, fmt.Errorf("create veth pair %s: %s is the node's own network namespace, not a pod's", attrs.Name, spec.Netns)
+		return PodDevice{}, fmt.Errorf("create %s pair %s: %s is the node's own network namespace, not a pod's", spec.Kind, attrs.Name, spec.Netns)
 	}
 	if err := prepareHostEnd(attrs.Name); err != nil {
 		return PodDevice{}, err
@@ -66,7 +66,7 @@ func (v veth) Create(spec PodSpec) (made PodDevice, err error) {
 }
 
 // Open implements PodDevices.
-func (veth) Open(hostIndex int) error {
+func (pairs) Open(hostIndex int) error {
 	host, err := netlink.LinkByIndex(hostIndex)
 	if err != nil {
 		return fmt.Errorf("find device %d: %w", hostIndex, err)
@@ -87,7 +87,7 @@ func prepareHostEnd(name string) error {
 }
 
 // Delete deletes the host end, and the kernel the pod's end with it.
-func (veth) Delete(name string) error {
+func (pairs) Delete(name string) error {
 	if len(name) <= len(HostPrefix) || !strings.HasPrefix(name, HostPrefix) {
 		return fmt.Errorf("delete device %s: not the name of a pod's device", name)
 	}
@@ -101,41 +101,46 @@ func (veth) Delete(name string) error {
 	return nil
 }
 
-// HostEnds lists the veth devices with HostPrefix whose peer is in another namespace.
-func (veth) HostEnds() ([]HostEnd, error) {
+// HostEnds lists the devices with HostPrefix whose peer is in another namespace.
+func (pairs) HostEnds() ([]HostEnd, error) {
 	links, err := rtnl.Dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
 	var ends []HostEnd
 	for _, link := range links {
-		if isVethHostEnd(link) {
+		if isPairHostEnd(link) {
 			ends = append(ends, hostEndOf(link))
 		}
 	}
 	return ends, nil
 }
 
-func (veth) HostEnd(name string) (end HostEnd, ok bool, err error) {
-	link, err := findVethHostEnd(name)
+func (pairs) HostEnd(name string) (end HostEnd, ok bool, err error) {
+	link, err := findHostEnd(name)
 	if link == nil || err != nil {
 		return HostEnd{}, false, err
 	}
 	return hostEndOf(link), true, nil
 }
 
-func (veth) IsHostEnd(kind, name string) bool { return kind == "veth" && IsHostName(name) }
+func (pairs) IsHostEnd(kind, name string) bool { return Kind(kind).isPair() && IsHostName(name) }
 
-func (veth) PacketsFrom(name string) (packets uint64, ok bool) {
-	link, err := findVethHostEnd(name)
-	if link == nil || err != nil || link.Attrs().Statistics == nil {
+// PacketsFrom reads the counter of the pod's end: the host end of a netkit pair does not count packets that its program redirects.
+func (pairs) PacketsFrom(name string) (packets uint64, ok bool) {
+	link, err := findHostEnd(name)
+	if link == nil || err != nil {
 		return 0, false
 	}
-	return link.Attrs().Statistics.RxPackets, true
+	pod, err := readPeer(link)
+	if err != nil || pod.Statistics == nil {
+		return 0, false
+	}
+	return pod.Statistics.TxPackets, true
 }
 
-// findVethHostEnd returns nil if there is no such host end.
-func findVethHostEnd(name string) (netlink.Link, error) {
+// findHostEnd returns nil if there is no such host end.
+func findHostEnd(name string) (netlink.Link, error) {
 	link, err := netlink.LinkByName(name)
 	if rtnl.IsNotFound(err) {
 		return nil, nil
@@ -143,33 +148,34 @@ func findVethHostEnd(name string) (netlink.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find device %s: %w", name, err)
 	}
-	if !isVethHostEnd(link) {
+	if !isPairHostEnd(link) {
 		return nil, nil
 	}
 	return link, nil
 }
 
-func isVethHostEnd(link netlink.Link) bool {
+func isPairHostEnd(link netlink.Link) bool {
 	attrs := link.Attrs()
-	return link.Type() == "veth" && attrs.NetNsID >= 0 && strings.HasPrefix(attrs.Name, HostPrefix)
+	return Kind(link.Type()).isPair() && attrs.NetNsID >= 0 && strings.HasPrefix(attrs.Name, HostPrefix)
 }
 
 func hostEndOf(link netlink.Link) HostEnd {
 	attrs := link.Attrs()
 	return HostEnd{
-		Name: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr, MTU: attrs.MTU, PodIndex: attrs.ParentIndex, NetnsID: attrs.NetNsID,
+		Name: attrs.Name, Kind: Kind(link.Type()), Index: attrs.Index, MAC: attrs.HardwareAddr, MTU: attrs.MTU,
+		PodIndex: attrs.ParentIndex, NetnsID: attrs.NetNsID,
 	}
 }
 
 // SetMTU finds a pod whose path is stale by the kernel's id of its namespace, among processes and mounts. It enters and changes
 // nothing if both ends have the MTU already. Raising starts with the host end, lowering with the pod's: neither end sends packets
 // that the other one drops for longer than one system call.
-func (veth) SetMTU(hostIndex int, netns string, mtu int) error {
+func (pairs) SetMTU(hostIndex int, netns string, mtu int) error {
 	host, err := netlink.LinkByIndex(hostIndex)
 	if err != nil {
 		return fmt.Errorf("find device %d: %w", hostIndex, err)
 	}
-	pod, err := readVethPeer(host)
+	pod, err := readPeer(host)
 	if err != nil {
 		return err
 	}
@@ -216,15 +222,15 @@ func setHostMTU(host netlink.Link, mtu int) error {
 	return prepareHostEnd(attrs.Name)
 }
 
-// readVethPeer reads the pod's end of a veth pair without entering the pod's namespace and without its path: it requests the peer by
+// readPeer reads the pod's end of a pair without entering the pod's namespace and without its path: it requests the peer by
 // its index and the kernel's id of its namespace (IFLA_TARGET_NETNSID).
 //
 // That attribute only works for reading: with RTM_SETLINK and RTM_NEWLINK the kernel looks the index up in the *sender's* namespace
 // and moves that device into the target namespace (seen on 6.18).
-func readVethPeer(host netlink.Link) (*netlink.LinkAttrs, error) {
+func readPeer(host netlink.Link) (*netlink.LinkAttrs, error) {
 	attrs := host.Attrs()
-	if host.Type() != "veth" || attrs.NetNsID < 0 {
-		return nil, fmt.Errorf("read the pod's end of %s: not a veth device with its peer in a pod", attrs.Name)
+	if !Kind(host.Type()).isPair() || attrs.NetNsID < 0 {
+		return nil, fmt.Errorf("read the pod's end of %s: not a device with its peer in a pod", attrs.Name)
 	}
 	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
 	message := nl.NewIfInfomsg(unix.AF_UNSPEC)

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Packets that from_pod has handled at a netkit device and that pass another program on their way. from_pod has
+ * validated, translated and evaluated them; the other program lets them pass, or it would do so twice.
+ */
+#pragma once
+
+#include "config.h"
+#include "lib/net/packet.h"
+
+/*
+ * Whether the program runs while a device receives the packet. The kernel has then set the ingress device to it.
+ * While a pod sends by a netkit device there is none: the kernel clears it between network namespaces.
+ */
+static __always_inline bool skb_is_received(const struct __sk_buff *skb)
+{
+	return !config_netkit || skb->ingress_ifindex == skb->ifindex;
+}
+
+/*
+ * Marks the packet for the egress program of the device that it is redirected to. The control block belongs to the
+ * program's layer, unlike skb->mark, which a pod can set. Between the two programs no other code writes it. The
+ * number is random: what a protocol or a program of a pod has left in the control block does not match it.
+ */
+static __always_inline void handled_set(struct __sk_buff *skb)
+{
+	skb->cb[0] = config_handled;
+	skb->cb[1] = config_handled >> 32;
+}
+
+/* Whether from_pod has handled the packet. Removes the mark: a pod with programs of its own can read it. */
+static __always_inline bool handled_take(struct __sk_buff *skb)
+{
+	if (!config_netkit || skb->cb[0] != (__u32)config_handled || skb->cb[1] != config_handled >> 32)
+		return false;
+	skb->cb[0] = skb->cb[1] = 0;
+	return true;
+}
