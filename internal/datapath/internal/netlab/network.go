@@ -341,7 +341,7 @@ func (n *Node) Start(tb testing.TB, legacy bool) {
 		if err != nil {
 			return err
 		}
-		if legacy {
+		if legacy && !n.Cfg.Netkit { // kernels with netkit have tcx
 			n.D.Objects.Tcx = false
 		}
 		if _, err := n.D.Endpoints.Sync(n.Endpoints()); err != nil {

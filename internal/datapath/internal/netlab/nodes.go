@@ -9,13 +9,15 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/clsact"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
-// ProgramsOn gives the ids of the programs at ingress and egress of a device, as the kernel has them: tcx links, or
-// our filters where the datapath uses those.
+// ProgramsOn gives the ids of the programs at ingress and egress of a device, as the kernel has them: tcx links, at
+// the pod's end of a netkit device instead of ingress, or our filters where the datapath uses those.
 func (n *Node) ProgramsOn(t *testing.T, ifindex int) []ebpf.ProgramID {
 	t.Helper()
 	var all []ebpf.ProgramID
@@ -27,7 +29,15 @@ func (n *Node) ProgramsOn(t *testing.T, ifindex int) []ebpf.ProgramID {
 			}
 			return err
 		}
-		for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+		ends := []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress}
+		kind, err := netdev.Kind(ifindex)
+		if err != nil {
+			return err
+		}
+		if device.Kind(kind) == device.Netkit {
+			ends[0] = ebpf.AttachNetkitPeer
+		}
+		for _, at := range ends {
 			result, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: at})
 			if err != nil {
 				return err
