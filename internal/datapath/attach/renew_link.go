@@ -4,9 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/cilium/ebpf/link"
 )
+
+// releaseTime is how long the kernel may take to release a link whose last pin is gone. Until then it refuses to attach
+// the same program again (EEXIST).
+const releaseTime = 200 * time.Millisecond
 
 // renewLink updates the pinned link of an earlier agent. If there is none, or if update returns false, it attaches a
 // new link and pins that.
@@ -24,6 +29,9 @@ func renewLink(pin string, update func(old link.Link) (updated bool, err error),
 		return fmt.Errorf("open pinned link: %w", err)
 	}
 	l, err := attach()
+	for end := time.Now().Add(releaseTime); errors.Is(err, os.ErrExist) && time.Now().Before(end); l, err = attach() {
+		time.Sleep(time.Millisecond)
+	}
 	if err != nil {
 		return err
 	}
