@@ -33,6 +33,10 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
+	kind, err := conf.device()
+	if err != nil {
+		return err
+	}
 	ports, err := conf.portMappings()
 	if err != nil {
 		return err
@@ -48,7 +52,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 
 	var prepared *agentapi.Preparation
 	if err := p.request(func(ctx context.Context) (err error) {
-		prepared, err = agent.Prepare(ctx, agentapi.PrepareRequest{Attachment: attachment(args), Pod: pod, Device: conf.Device})
+		prepared, err = agent.Prepare(ctx, agentapi.PrepareRequest{Attachment: attachment(args), Pod: pod, Device: kind})
 		return err
 	}); err != nil {
 		return agentError("prepare the endpoint", conf.AgentSocket, err)

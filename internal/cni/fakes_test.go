@@ -24,6 +24,7 @@ type fakeNode struct {
 	endpoints map[agentapi.Attachment]agentapi.Endpoint
 	// configured has the last Configure of each interface, checked the last Check.
 	configured, checked map[string]device.PodConfig
+	prepared            []agentapi.PrepareRequest
 	added               []agentapi.AddRequest
 	collected           []agentapi.GCRequest
 	deleted             []agentapi.DeleteRequest
@@ -127,6 +128,7 @@ var addresses = []netip.Addr{netip.MustParseAddr("10.1.0.5"), netip.MustParseAdd
 const mtu = 1450
 
 func (w fakeAgent) Prepare(_ context.Context, req agentapi.PrepareRequest) (*agentapi.Preparation, error) {
+	w.prepared = append(w.prepared, req)
 	if err := w.step("agent prepare"); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,10 @@
 package cni
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/beeline-cni/beeline/internal/device"
+)
 
 // The values of the field "routing" are those of the agent's flag --routing: what forwards the packets of this
 // network's pods. By default that is the datapath, except for pods that need the kernel stack.
@@ -36,6 +40,15 @@ func (c *config) throughStack() (string, error) {
 		return "bandwidth limit", nil
 	}
 	return "", nil
+}
+
+// device returns the kind of the pod's device; empty leaves it to the agent. The plugin bandwidth accepts veth devices only.
+func (c *config) device() (string, error) {
+	limited, err := c.hasBandwidthLimit()
+	if err != nil || c.Device != "" || !limited {
+		return c.Device, err
+	}
+	return string(device.Veth), nil
 }
 
 // hasBandwidthLimit reports whether the pod has a bandwidth limit: a rate of 0 is none.

@@ -33,3 +33,25 @@ func TestAddReportsWhyThroughStack(t *testing.T) {
 		})
 	}
 }
+
+// The agent chooses the kind of device, unless the network does or the plugin bandwidth follows.
+func TestAddRequestsADevice(t *testing.T) {
+	const limit = `,"runtimeConfig":{"bandwidth":{"ingressRate":1000000,"ingressBurst":1000}}`
+	for name, test := range map[string]struct{ more, want string }{
+		"nothing asked for":           {``, ""},
+		"the network":                 {`,"device":"netkit"`, "netkit"},
+		"a limit":                     {limit, "veth"},
+		"a limit, and the network's":  {`,"device":"netkit"` + limit, "netkit"},
+		"the capability, not a limit": {`,"capabilities":{"bandwidth":true}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFakeNode()
+			if err := w.plugin().Add(args(conf(test.more))); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.prepared[0].Device; got != test.want {
+				t.Errorf("requests %q, want %q", got, test.want)
+			}
+		})
+	}
+}

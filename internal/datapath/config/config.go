@@ -14,6 +14,8 @@ type Datapath struct {
 	EBPFRouting bool
 	// Netkit says that pods may have netkit devices: see kernel.HaveNetkit.
 	Netkit bool
+	// Handled is the number that marks handled packets (bpf/lib/fwd/handled.h), the same in all programs; 0 is a random one.
+	Handled uint64
 	// Masquerade gives packets from pods to external addresses the address of the uplink.
 	Masquerade bool
 	// StackServices says that the host's stack translates connections between pods, as kube-proxy configures it. With

@@ -4,6 +4,7 @@
 package load
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -160,7 +161,7 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 	for name, value := range map[string]any{
 		bpf.VarConfigEbpfRouting: cfg.EBPFRouting,
 		bpf.VarConfigNetkit:      cfg.Netkit,
-		bpf.VarConfigHandled:     randomNumber(),
+		bpf.VarConfigHandled:     cmp.Or(cfg.Handled, randomNumber()),
 		bpf.VarConfigMasquerade:  cfg.Masquerade,
 		bpf.VarConfigKubeProxy:   cfg.StackServices,
 		bpf.VarConfigServices:    cfg.Services,

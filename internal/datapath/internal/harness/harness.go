@@ -224,12 +224,15 @@ type Run struct {
 	Mark, GsoSize uint32
 	// ingress is the device that brought the packet to the stack; "" if the node itself has made it.
 	Ingress string
+	// cb is the control block of the skb.
+	CB [5]uint32
 }
 
 type Outcome struct {
 	Verdict Verdict
 	Out     []byte
 	Mark    uint32
+	CB      [5]uint32
 }
 
 // Program gives a program, loaded.
@@ -252,14 +255,14 @@ func (r *Harness) Run(in Run) (Outcome, error) {
 	if in.Program == bpf.ProgWireXdp {
 		return r.runXDP(program, in)
 	}
-	ctx := Skb{Mark: in.Mark, GSOSize: in.GsoSize, Ifindex: uint32(r.Netns.Devices[in.Device]), IngressIfindex: uint32(r.Netns.Devices[in.Ingress])}
+	ctx := Skb{Mark: in.Mark, GSOSize: in.GsoSize, Ifindex: uint32(r.Netns.Devices[in.Device]), IngressIfindex: uint32(r.Netns.Devices[in.Ingress]), CB: in.CB}
 	var after Skb
 	o := ebpf.RunOptions{Data: in.In, DataOut: make([]byte, len(in.In)+64), Context: &ctx, ContextOut: &after}
 	code, err := program.Run(&o)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("run %s: %w", in.Program, err)
 	}
-	return Outcome{Verdict(code), o.DataOut, after.Mark}, nil
+	return Outcome{Verdict(code), o.DataOut, after.Mark, after.CB}, nil
 }
 
 // Counters gives every drop counter that is not zero, by "program reason".

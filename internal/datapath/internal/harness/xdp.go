@@ -98,5 +98,5 @@ func (r *Harness) runXDP(program *ebpf.Program, in Run) (Outcome, error) {
 	if !ok {
 		return Outcome{}, fmt.Errorf("%s returns %d", in.Program, code)
 	}
-	return Outcome{v, o.DataOut, in.Mark}, nil
+	return Outcome{Verdict: v, Out: o.DataOut, Mark: in.Mark}, nil
 }

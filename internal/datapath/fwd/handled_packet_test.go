@@ -1,0 +1,60 @@
+package fwd_test
+
+import (
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
+)
+
+// What from_pod redirects while a pod sends by a netkit device passes to_pod and to_wire unchecked, by a mark that only
+// this load of the programs knows.
+func TestHandledOnce(t *testing.T) {
+	r := harness.New(t, config.Datapath{EBPFRouting: true, Masquerade: true, Services: true, Netkit: true, Handled: 0x0123456789abcdef})
+	run := func(in harness.Run) (out harness.Outcome) {
+		t.Helper()
+		var err error
+		if r.Netns.Do(func() { out, err = r.Run(in) }); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	toPod := fixtures.ToPod().Ipv4(fixtures.NodeB.V4, fixtures.NoPod.V4).Udp(1, 2) // which to_pod drops
+	sends := harness.PodSends(fixtures.FromPod().Ipv4(fixtures.PodA.V4, fixtures.PodA2.V4).Udp(1, 2))
+
+	handled := run(sends)
+	if handled.Verdict != harness.VerdictRedirect || handled.CB[0] == 0 || handled.CB[1] == 0 {
+		t.Fatalf("a pod sends by a netkit device: verdict %d, control block %x, want a redirected packet with a mark", handled.Verdict, handled.CB)
+	}
+	sends.Ingress = "blpoda"
+	if got := run(sends); got.Verdict != harness.VerdictRedirect || got.CB != [5]uint32{} {
+		t.Errorf("a pod sends by a veth device: verdict %d, control block %x, want a redirected packet without a mark", got.Verdict, got.CB)
+	}
+	for name, in := range map[string]harness.Run{
+		"a spoofed source":  harness.PodSends(fixtures.FromPod().Ipv4(fixtures.PodB.V4, fixtures.PodA2.V4).Udp(1, 2)),
+		"a packet to stack": harness.PodSends(fixtures.FromPod().Ipv4(fixtures.PodA.V4, fixtures.NodeA.V4).Udp(1, 2)),
+	} {
+		if got := run(in); got.CB != [5]uint32{} {
+			t.Errorf("%s has a mark: %x", name, got.CB)
+		}
+	}
+	for _, program := range []string{bpf.ProgToPod, bpf.ProgToWire} {
+		in := harness.StackDelivers(toPod)
+		if in.Program = program; program == bpf.ProgToWire {
+			in = harness.StackSends(fixtures.ToPod().Ipv4(fixtures.PodA.V4, fixtures.External.V4).Udp(1, 2)) // which to_wire masquerades
+		}
+		in.CB = handled.CB
+		if got := run(in); got.Verdict != harness.VerdictNext || string(got.Out) != string(in.In) || got.CB != [5]uint32{} {
+			t.Errorf("%s: a handled packet has verdict %d, changed %t, control block %x", program, got.Verdict, string(got.Out) != string(in.In), got.CB)
+		}
+		for half := range 2 {
+			in.CB = handled.CB
+			in.CB[half] ^= 1 << 9
+			if got := run(in); got.Verdict == harness.VerdictNext && string(got.Out) == string(in.In) {
+				t.Errorf("%s: a packet with a wrong mark %x passes unchecked", program, in.CB)
+			}
+		}
+	}
+}
