@@ -54,7 +54,7 @@ func reduceEndpointSlice(s *discoveryv1.EndpointSlice) (*EndpointSlice, []fieldE
 	slice := &EndpointSlice{
 		Namespace: key.Namespace,
 		Name:      key.Name,
-		Service:   intern(s.Labels[discoveryv1.LabelServiceName]),
+		Service:   Intern(s.Labels[discoveryv1.LabelServiceName]),
 		Ports:     make([]EndpointPort, 0, len(s.Ports)),
 		Endpoints: make([]Endpoint, 0, len(s.Endpoints)),
 	}
@@ -63,7 +63,7 @@ func reduceEndpointSlice(s *discoveryv1.EndpointSlice) (*EndpointSlice, []fieldE
 			continue // "all ports", which no Service uses
 		}
 		at := fmt.Sprintf("ports[%d]", i)
-		port := EndpointPort{Name: intern(ptr.Deref(p.Name, "")), Number: c.port(at+".port", *p.Port)}
+		port := EndpointPort{Name: Intern(ptr.Deref(p.Name, "")), Number: c.port(at+".port", *p.Port)}
 		port.Protocol = c.protocol(at+".protocol", ptr.Deref(p.Protocol, ""))
 		slice.Ports = append(slice.Ports, port)
 	}
@@ -81,7 +81,7 @@ func reduceEndpointSlice(s *discoveryv1.EndpointSlice) (*EndpointSlice, []fieldE
 		ready := ptr.Deref(e.Conditions.Ready, true)
 		endpoint := Endpoint{
 			Address: addr, Ready: ready, Serving: ptr.Deref(e.Conditions.Serving, ready), Terminating: ptr.Deref(e.Conditions.Terminating, false),
-			Node: intern(ptr.Deref(e.NodeName, "")),
+			Node: Intern(ptr.Deref(e.NodeName, "")),
 		}
 		if e.Hints != nil {
 			endpoint.Hints = hintsOf(e.Hints)
@@ -98,10 +98,10 @@ func hintsOf(full *discoveryv1.EndpointHints) *EndpointHints {
 	}
 	var hints EndpointHints
 	for _, zone := range full.ForZones {
-		hints.ForZones = append(hints.ForZones, intern(zone.Name))
+		hints.ForZones = append(hints.ForZones, Intern(zone.Name))
 	}
 	for _, node := range full.ForNodes {
-		hints.ForNodes = append(hints.ForNodes, intern(node.Name))
+		hints.ForNodes = append(hints.ForNodes, Intern(node.Name))
 	}
 	return &hints
 }

@@ -41,7 +41,7 @@ func (c *checks) key(namespace, name string, rule func(string) []string) Key {
 		c.fail("metadata.namespace", "%s", strings.Join(reasons, ", "))
 	}
 	c.name(name, rule)
-	return Key{Namespace: intern(namespace), Name: name}
+	return Key{Namespace: Intern(namespace), Name: name}
 }
 
 // address reads a unicast address; what names its owner in errors.

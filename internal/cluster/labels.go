@@ -58,6 +58,9 @@ func (l Labels) Get(key string) (value string, ok bool) {
 	return "", false
 }
 
+// Equal reports whether two sets are the same.
+func (l Labels) Equal(other Labels) bool { return l == other }
+
 // String gives "key=value,…", as kubectl prints it.
 func (l Labels) String() string {
 	var all []string
@@ -67,9 +70,9 @@ func (l Labels) String() string {
 	return strings.Join(all, ",")
 }
 
-// intern gives a string that shares its memory with equal ones. The same names of namespaces and nodes occur in tens
+// Intern gives a string that shares its memory with equal ones. The same names of namespaces and nodes occur in tens
 // of thousands of objects.
-func intern(s string) string {
+func Intern(s string) string {
 	if s == "" {
 		return ""
 	}

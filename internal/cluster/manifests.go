@@ -103,6 +103,7 @@ func (m *manifests) load() *Snapshot {
 		Services:        keepSame(last.Services, objectsOf[*Service](objects)),
 		EndpointSlices:  keepSameList(last.EndpointSlices, objectsOf[*EndpointSlice](objects)),
 		NetworkPolicies: keepSame(last.NetworkPolicies, objectsOf[*NetworkPolicy](objects)),
+		IPPools:         keepSame(last.IPPools, objectsOf[*IPPool](objects)),
 		Incomplete:      slices.ContainsFunc(files, func(f *origin) bool { return f.early && f.good == nil }),
 		Partial:         partial(files),
 		Since:           since,
@@ -117,7 +118,7 @@ func (m *manifests) load() *Snapshot {
 // equal reports whether two snapshots of a directory have the same content. The lists have been through keepSame.
 func (s *Snapshot) equal(o *Snapshot) bool {
 	return Same(s.Nodes, o.Nodes) && Same(s.Namespaces, o.Namespaces) && s.Pods.Same(o.Pods) && Same(s.Services, o.Services) &&
-		s.EndpointSlices.Same(o.EndpointSlices) && Same(s.NetworkPolicies, o.NetworkPolicies) && s.Incomplete == o.Incomplete &&
+		s.EndpointSlices.Same(o.EndpointSlices) && Same(s.NetworkPolicies, o.NetworkPolicies) && Same(s.IPPools, o.IPPools) && s.Incomplete == o.Incomplete &&
 		slices.Equal(s.Partial, o.Partial)
 }
 

@@ -2,13 +2,10 @@ package cluster
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
@@ -56,17 +53,6 @@ type PolicyPort struct {
 	First, Last uint16
 	// Name is empty unless the port is given by name.
 	Name string
-}
-
-// Selector selects by labels: all requirements must match. Without requirements it selects everything.
-type Selector struct{ Requirements []Requirement }
-
-// Requirement is one condition on one label.
-type Requirement struct {
-	Key      string
-	Operator metav1.LabelSelectorOperator
-	// Values are for the operators In and NotIn.
-	Values []string
 }
 
 // reduceNetworkPolicy checks a NetworkPolicy and reduces it. It gives a result also with errors: see
@@ -181,7 +167,7 @@ func (c *checks) policyPort(field string, p networkingv1.NetworkPolicyPort) Poli
 		c.fail(field+".endPort", "without a port")
 	case p.Port == nil:
 	case p.Port.Type == intstr.String:
-		port.Name = intern(p.Port.StrVal)
+		port.Name = Intern(p.Port.StrVal)
 		if reasons := validation.IsValidPortName(port.Name); len(reasons) > 0 {
 			c.fail(field+".port", "%s", strings.Join(reasons, ", "))
 		}
@@ -199,31 +185,4 @@ func (c *checks) policyPort(field string, p networkingv1.NetworkPolicyPort) Poli
 		}
 	}
 	return port
-}
-
-// selector reads a label selector; matchLabels become requirements, so that there is one form.
-func (c *checks) selector(field string, s *metav1.LabelSelector) (selector Selector) {
-	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
-		selector.Requirements = append(selector.Requirements, Requirement{
-			Key: intern(key), Operator: metav1.LabelSelectorOpIn, Values: []string{intern(s.MatchLabels[key])},
-		})
-	}
-	for i, e := range s.MatchExpressions {
-		at := fmt.Sprintf("%s.matchExpressions[%d]", field, i)
-		r := Requirement{Key: intern(e.Key), Operator: e.Operator, Values: slices.Clone(e.Values)}
-		switch e.Operator {
-		case metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn:
-			if len(e.Values) == 0 {
-				c.fail(at+".values", "missing, operator %s needs some", e.Operator)
-			}
-		case metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist:
-			if len(e.Values) > 0 {
-				c.fail(at+".values", "operator %s takes none", e.Operator)
-			}
-		default:
-			c.fail(at+".operator", "%q is none of In, NotIn, Exists and DoesNotExist", e.Operator)
-		}
-		selector.Requirements = append(selector.Requirements, r)
-	}
-	return selector
 }

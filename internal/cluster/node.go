@@ -26,6 +26,10 @@ type Node struct {
 	Lost []netip.Addr
 	// Leaving says that the node is about to be removed: load balancers should send it nothing new.
 	Leaving bool
+	// OutOfService says that an administrator, or the cloud, vouches that the machine runs nothing any more.
+	OutOfService bool
+	// Labels are those of this node; an API server's source does not keep those of others.
+	Labels Labels
 }
 
 // taintToBeDeleted is the cluster autoscaler's taint on a node that it removes.
@@ -51,12 +55,13 @@ func (n *NodeObject) EqualButReady(other *NodeObject) bool {
 // reduceNode checks a single Node and reduces it. ResolveNodes and resolve look for conflicts with other Nodes.
 func reduceNode(n *corev1.Node) (*NodeObject, []fieldError) {
 	var c checks
-	object := &NodeObject{Node: Node{Name: n.Name, Zone: intern(n.Labels[corev1.LabelTopologyZone])}, created: n.CreationTimestamp.UTC()}
+	object := &NodeObject{Node: Node{Name: n.Name, Zone: Intern(n.Labels[corev1.LabelTopologyZone]), Labels: NewLabels(n.Labels)}, created: n.CreationTimestamp.UTC()}
 	object.Ready = slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 	c.name(n.Name, validation.IsDNS1123Subdomain)
 	object.Leaving = n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintToBeDeleted })
+	object.OutOfService = IsOutOfService(n)
 	for i, a := range n.Status.Addresses {
 		field := fmt.Sprintf("status.addresses[%d].address", i)
 		if a.Type == corev1.NodeExternalIP {
@@ -95,6 +100,11 @@ func reduceNode(n *corev1.Node) (*NodeObject, []fieldError) {
 	return object, c.errs
 }
 
+// IsOutOfService reports whether a Node has the taint that says so.
+func IsOutOfService(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+}
+
 // podCIDRs gives the node's ranges and the field of each; spec.podCIDR is used if spec.podCIDRs is empty.
 func podCIDRs(n *corev1.Node) (fields, cidrs []string) {
 	if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "" {
@@ -116,7 +126,7 @@ func EqualNodes(a, b []Node) bool {
 
 // Equal reports whether two nodes are equal.
 func (n *Node) Equal(other *Node) bool {
-	return n.Name == other.Name && n.Zone == other.Zone && n.Leaving == other.Leaving && slices.Equal(n.Addresses, other.Addresses) &&
+	return n.Name == other.Name && n.Zone == other.Zone && n.Leaving == other.Leaving && n.OutOfService == other.OutOfService && n.Labels == other.Labels && slices.Equal(n.Addresses, other.Addresses) &&
 		slices.Equal(n.ExternalIPs, other.ExternalIPs) && slices.Equal(n.PodCIDRs, other.PodCIDRs) && slices.Equal(n.Lost, other.Lost)
 }
 

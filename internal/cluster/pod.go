@@ -4,9 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // Pod is a pod, reduced to what Services and NetworkPolicies need. Readiness is not kept: EndpointSlices have it
@@ -24,6 +28,10 @@ type Pod struct {
 	// Addresses are status.podIPs, at most one of each family; none before they are assigned.
 	Addresses []netip.Addr
 	Labels    Labels
+	// IPPools is the annotation that names its IPPools; empty if it has none.
+	IPPools string
+	// StatefulSet is the name of its controller, if that is a StatefulSet.
+	StatefulSet string
 	// Ports are the named ports, for NetworkPolicies, in the order of the containers. Pods of a Deployment share one
 	// list.
 	Ports []ContainerPort
@@ -47,10 +55,12 @@ func reducePod(p *corev1.Pod) (*Pod, []fieldError) {
 		Namespace:   key.Namespace,
 		Name:        key.Name,
 		UID:         NewUID(cmp.Or(p.Annotations[corev1.MirrorPodAnnotationKey], string(p.UID))),
-		Node:        intern(p.Spec.NodeName),
+		Node:        Intern(p.Spec.NodeName),
 		HostNetwork: p.Spec.HostNetwork,
 		Ended:       p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 		Labels:      NewLabels(p.Labels),
+		IPPools:     Intern(p.Annotations[v1alpha1.AnnotationIPPool]),
+		StatefulSet: Intern(statefulSetOf(p)),
 	}
 	if len(p.Status.PodIPs) == 0 && p.Status.PodIP != "" {
 		if addr, ok := c.address("status.podIP", p.Status.PodIP, "a pod"); ok {
@@ -79,6 +89,15 @@ func reducePod(p *corev1.Pod) (*Pod, []fieldError) {
 	return pod, c.errs
 }
 
+// statefulSetOf gives the name of the StatefulSet that controls a pod; empty if there is none.
+func statefulSetOf(p *corev1.Pod) string {
+	owner := metav1.GetControllerOfNoCopy(p)
+	if owner == nil || owner.Kind != v1alpha1.KindStatefulSet || !strings.HasPrefix(owner.APIVersion, "apps/") {
+		return ""
+	}
+	return owner.Name
+}
+
 // namePorts adds the named ports of containers; of init containers only those of sidecars.
 func (p *Pod) namePorts(c *checks, field string, containers []corev1.Container, init bool) {
 	for i, container := range containers {
@@ -91,7 +110,7 @@ func (p *Pod) namePorts(c *checks, field string, containers []corev1.Container, 
 			}
 			at := fmt.Sprintf("%s[%d].ports[%d]", field, i, j)
 			p.Ports = append(p.Ports, ContainerPort{
-				Name:     intern(port.Name),
+				Name:     Intern(port.Name),
 				Protocol: c.protocol(at+".protocol", port.Protocol),
 				Number:   c.port(at+".containerPort", port.ContainerPort),
 			})
@@ -103,6 +122,8 @@ func (p *Pod) namePorts(c *checks, field string, containers []corev1.Container, 
 type Namespace struct {
 	Name   string
 	Labels Labels
+	// IPPools is the annotation that names the IPPools of its pods; empty if it has none.
+	IPPools string
 }
 
 // Key gives the name.
@@ -117,5 +138,5 @@ func reduceNamespace(n *corev1.Namespace) (*Namespace, []fieldError) {
 		labels[k] = v
 	}
 	labels[corev1.LabelMetadataName] = n.Name
-	return &Namespace{Name: intern(n.Name), Labels: NewLabels(labels)}, c.errs
+	return &Namespace{Name: Intern(n.Name), Labels: NewLabels(labels), IPPools: Intern(n.Annotations[v1alpha1.AnnotationIPPool])}, c.errs
 }

@@ -12,6 +12,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	strictjson "sigs.k8s.io/json"
+
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // keyedObject is one object of a manifest.
@@ -23,12 +25,13 @@ type keyedObject struct {
 
 // newObjects make objects of the kinds that matter for the network.
 var newObjects = map[metav1.TypeMeta]func() object{
-	{APIVersion: "v1", Kind: "Node"}:                            func() object { return new(corev1.Node) },
-	{APIVersion: "v1", Kind: "Namespace"}:                       func() object { return new(corev1.Namespace) },
-	{APIVersion: "v1", Kind: "Pod"}:                             func() object { return new(corev1.Pod) },
-	{APIVersion: "v1", Kind: "Service"}:                         func() object { return new(corev1.Service) },
-	{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}:  func() object { return new(discoveryv1.EndpointSlice) },
-	{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}: func() object { return new(networkingv1.NetworkPolicy) },
+	{APIVersion: "v1", Kind: "Node"}:                                   func() object { return new(corev1.Node) },
+	{APIVersion: "v1", Kind: "Namespace"}:                              func() object { return new(corev1.Namespace) },
+	{APIVersion: "v1", Kind: "Pod"}:                                    func() object { return new(corev1.Pod) },
+	{APIVersion: "v1", Kind: "Service"}:                                func() object { return new(corev1.Service) },
+	{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}:         func() object { return new(discoveryv1.EndpointSlice) },
+	{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}:        func() object { return new(networkingv1.NetworkPolicy) },
+	{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "IPPool"}: func() object { return new(v1alpha1.IPPool) },
 }
 
 // versionOf gives the apiVersion in which a kind that matters for the network is read; empty for other kinds. The same name in the

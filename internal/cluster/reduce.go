@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // object is a full Kubernetes object.
@@ -21,9 +23,9 @@ func keyOf(o object) Key { return Key{Namespace: o.GetNamespace(), Name: o.GetNa
 func kindOf(o object) Kind { return Kind(reflect.TypeOf(o).Elem().Name()) }
 
 // Reduce checks an object from an API server and keeps what snapshots need: a *NodeObject, *Namespace, *Pod,
-// *Service, *EndpointSlice or *NetworkPolicy. It keeps no reference to the full object. Both results are nil for an
-// object that snapshots omit. The error names object and field. A *NetworkPolicy may come with an error: see
-// NetworkPolicy.Invalid.
+// *Service, *EndpointSlice, *NetworkPolicy or *IPPool. It keeps no reference to the full object. Both results are nil for an
+// object that snapshots omit. The error names object and field. A *NetworkPolicy or *IPPool may come with an error: see
+// their fields Invalid.
 func Reduce(full any) (any, error) {
 	o, ok := full.(object)
 	if !ok {
@@ -34,8 +36,9 @@ func Reduce(full any) (any, error) {
 		return reduced, nil
 	}
 	err := fmt.Errorf("%s %s: %s", kindOf(o), keyOf(o), inShort(wrong))
-	if policy, ok := reduced.(*NetworkPolicy); ok {
-		return policy, err
+	switch reduced.(type) {
+	case *NetworkPolicy, *IPPool:
+		return reduced, err
 	}
 	return nil, err
 }
@@ -58,6 +61,8 @@ func reduce(full object) (keyed, []fieldError) {
 		return orNil(reduceEndpointSlice(o))
 	case *networkingv1.NetworkPolicy:
 		return orNil(reduceNetworkPolicy(o))
+	case *v1alpha1.IPPool:
+		return orNil(reduceIPPool(o))
 	}
 	return nil, []fieldError{{"kind", fmt.Errorf("snapshots have no %T", full)}}
 }

@@ -101,7 +101,7 @@ func reduceService(s *corev1.Service) (*Service, []fieldError) {
 	service.Ports = make([]ServicePort, 0, len(s.Spec.Ports))
 	for i, p := range s.Spec.Ports {
 		at := fmt.Sprintf("spec.ports[%d]", i)
-		port := ServicePort{Name: intern(p.Name), Protocol: c.protocol(at+".protocol", p.Protocol), Number: c.port(at+".port", p.Port)}
+		port := ServicePort{Name: Intern(p.Name), Protocol: c.protocol(at+".protocol", p.Protocol), Number: c.port(at+".port", p.Port)}
 		if p.NodePort != 0 {
 			port.NodePort = c.port(at+".nodePort", p.NodePort)
 		}

@@ -22,6 +22,8 @@ type Snapshot struct {
 	Services        []*Service
 	EndpointSlices  List[*EndpointSlice]
 	NetworkPolicies []*NetworkPolicy
+	// IPPools are sorted by name.
+	IPPools []*IPPool
 	// Incomplete says that Nodes which existed at the start, or may have, have never been valid: nodes recovered from
 	// the datapath must not be taken for deleted.
 	Incomplete bool
@@ -49,6 +51,7 @@ func (s *Snapshot) Counts() map[Kind]int {
 	return map[Kind]int{
 		KindNode: len(s.Nodes), KindNamespace: len(s.Namespaces), KindPod: s.Pods.Len(), KindService: len(s.Services),
 		KindEndpointSlice: s.EndpointSlices.Len(), KindNetworkPolicy: len(s.NetworkPolicies),
+		KindIPPool: len(s.IPPools),
 	}
 }
 
@@ -110,10 +113,11 @@ const (
 	KindService       Kind = "Service"
 	KindEndpointSlice Kind = "EndpointSlice"
 	KindNetworkPolicy Kind = "NetworkPolicy"
+	KindIPPool        Kind = "IPPool"
 )
 
 // AllKinds are the kinds in the order of listings.
-var AllKinds = Kinds{KindNode, KindNamespace, KindPod, KindService, KindEndpointSlice, KindNetworkPolicy}
+var AllKinds = Kinds{KindNode, KindNamespace, KindPod, KindService, KindEndpointSlice, KindNetworkPolicy, KindIPPool}
 
 // Kinds is a set of kinds, each once.
 type Kinds []Kind
@@ -121,7 +125,7 @@ type Kinds []Kind
 // Has reports whether a kind is in the set.
 func (k Kinds) Has(kind Kind) bool { return slices.Contains(k, kind) }
 
-// Key identifies an object among those of its kind. Namespace is empty for Nodes and Namespaces.
+// Key identifies an object among those of its kind. Namespace is empty for Nodes, Namespaces and IPPools.
 type Key struct{ Namespace, Name string }
 
 // String gives "namespace/name", as kubectl prints it.

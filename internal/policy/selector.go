@@ -12,26 +12,11 @@ import (
 // selects reports whether labels meet all requirements.
 func selects(requirements []cluster.Requirement, labels cluster.Labels) bool {
 	for i := range requirements {
-		if !meets(&requirements[i], labels) {
+		if !requirements[i].Matches(labels) {
 			return false
 		}
 	}
 	return true
-}
-
-func meets(r *cluster.Requirement, labels cluster.Labels) bool {
-	value, has := labels.Get(r.Key)
-	switch r.Operator {
-	case metav1.LabelSelectorOpIn:
-		return has && slices.Contains(r.Values, value)
-	case metav1.LabelSelectorOpNotIn:
-		return !has || !slices.Contains(r.Values, value)
-	case metav1.LabelSelectorOpExists:
-		return has
-	case metav1.LabelSelectorOpDoesNotExist:
-		return !has
-	}
-	return false
 }
 
 // canonical sorts requirements and removes duplicates.

@@ -21,6 +21,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // Config says where the API server is and how to authenticate.
@@ -43,7 +45,7 @@ type connection struct {
 	clients map[schema.GroupVersion]*rest.RESTClient
 }
 
-// scheme has the five groups that this package uses. A clientset registers all groups, which costs memory on every
+// scheme has the six groups that this package uses. A clientset registers all groups, which costs memory on every
 // node.
 var scheme = newScheme()
 
@@ -54,6 +56,7 @@ func newScheme() *runtime.Scheme {
 	utilruntime.Must(networkingv1.AddToScheme(s))
 	utilruntime.Must(authenticationv1.AddToScheme(s))
 	utilruntime.Must(authorizationv1.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	return s
 }
@@ -157,6 +160,11 @@ func connect(config *rest.Config) (*connection, error) {
 		if c.clients[gv], err = clientFor(*config, gv, transport); err != nil {
 			return nil, fmt.Errorf("make client for %s: %w", gv, err)
 		}
+	}
+	own := *config // kinds of CustomResourceDefinitions have no protobuf
+	own.ContentType, own.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	if c.clients[v1alpha1.SchemeGroupVersion], err = clientFor(own, v1alpha1.SchemeGroupVersion, transport); err != nil {
+		return nil, fmt.Errorf("make client for %s: %w", v1alpha1.SchemeGroupVersion, err)
 	}
 	return c, nil
 }

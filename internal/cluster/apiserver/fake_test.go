@@ -22,10 +22,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // fakeServer is an API server with lists and watches: resource versions, pages, bookmarks, compacted history, broken
-// connections and outages. It supports protobuf only.
+// connections and outages. It supports protobuf only, and for kinds of
+// CustomResourceDefinitions JSON only.
 type fakeServer struct {
 	t    *testing.T
 	http *httptest.Server
@@ -82,7 +85,7 @@ func (f *fakeServer) do(change func()) {
 }
 
 func nameOf(o runtime.Object) (resource, key string, m metav1.Object) {
-	for _, r := range resources {
+	for _, r := range served {
 		if fmt.Sprintf("%T", r.object) == fmt.Sprintf("%T", o) {
 			resource = r.name
 		}
@@ -182,6 +185,12 @@ func (f *fakeServer) serve(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case code != 0:
 		f.fail(w, apierrors.NewGenericServerResponse(code, r.Method, gv.WithResource(resource[0]).GroupResource(), "", "not today", 0, false))
+	case len(resource) == 4 && r.Method == http.MethodGet: // one object in a namespace
+		f.get(w, gv, resource[2], resource[1]+"/"+resource[3])
+	case len(resource) > 1 && r.Method == http.MethodGet:
+		f.get(w, gv, resource[0], "/"+resource[1])
+	case resource[0] == claimsName && r.Method != http.MethodGet:
+		f.changeClaim(w, r, gv, resource[1:])
 	case r.Method == http.MethodPatch && resource[0] == "nodes":
 		f.patchNode(w, r, resource[1])
 	case r.Method != http.MethodGet:
@@ -195,9 +204,17 @@ func (f *fakeServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// encode gives an object as protobuf.
+// mediaType is that of the objects of a group.
+func mediaType(gv schema.GroupVersion) string {
+	if gv == v1alpha1.SchemeGroupVersion {
+		return runtime.ContentTypeJSON
+	}
+	return runtime.ContentTypeProtobuf
+}
+
+// encode gives an object in the media type of its group.
 func encode(gv schema.GroupVersion, o runtime.Object) []byte {
-	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType(gv))
 	data, err := runtime.Encode(codecs.EncoderForVersion(info.Serializer, gv), o.DeepCopyObject()) // the encoder writes to it
 	if err != nil {
 		panic(err)
@@ -206,7 +223,7 @@ func encode(gv schema.GroupVersion, o runtime.Object) []byte {
 }
 
 func (f *fakeServer) write(w http.ResponseWriter, code int, gv schema.GroupVersion, o runtime.Object) {
-	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+	w.Header().Set("Content-Type", mediaType(gv))
 	w.WriteHeader(code)
 	_, _ = w.Write(encode(gv, o))
 }
@@ -234,7 +251,7 @@ func (f *fakeServer) list(w http.ResponseWriter, r *http.Request, gv schema.Grou
 	all := f.sorted(name)
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
-	list := resources[slices.IndexFunc(resources, func(r resource) bool { return r.name == name })].empty.DeepCopyObject()
+	list := served[slices.IndexFunc(served, func(r resource) bool { return r.name == name })].empty.DeepCopyObject()
 	m, _ := meta.ListAccessor(list)
 	m.SetResourceVersion(strconv.Itoa(f.version))
 	all = all[from:]
@@ -270,7 +287,7 @@ func (f *fakeServer) watch(w http.ResponseWriter, r *http.Request, gv schema.Gro
 		f.fail(w, apierrors.NewResourceExpired("too old resource version"))
 		return
 	}
-	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf+";stream=watch")
+	w.Header().Set("Content-Type", mediaType(gv)+";stream=watch")
 	w.WriteHeader(http.StatusOK)
 	w.(http.Flusher).Flush()
 	cut := f.cut
@@ -280,7 +297,7 @@ func (f *fakeServer) watch(w http.ResponseWriter, r *http.Request, gv schema.Gro
 			due = append(due, fakeEvent{0, watch.Added, o})
 		}
 		from = f.version
-		end := resources[slices.IndexFunc(resources, func(r exampleOf) bool { return r.name == resource })].object.DeepCopyObject()
+		end := served[slices.IndexFunc(served, func(r exampleOf) bool { return r.name == resource })].object.DeepCopyObject()
 		m, _ := meta.Accessor(end)
 		m.SetResourceVersion(strconv.Itoa(from))
 		m.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
@@ -321,7 +338,7 @@ type exampleOf = resource
 
 // writeFrame writes one event of a watch.
 func writeFrame(w io.Writer, gv schema.GroupVersion, e fakeEvent) {
-	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType(gv))
 	event := &metav1.WatchEvent{Type: string(e.kind), Object: runtime.RawExtension{Raw: encode(gv, e.object)}}
 	var frame bytes.Buffer
 	if err := info.StreamSerializer.Serializer.Encode(event, &frame); err != nil {

@@ -22,11 +22,13 @@ type parts map[protowire.Number]parts
 
 var (
 	// name, namespace, uid, resourceVersion, creationTimestamp, deletionTimestamp, labels, annotations
-	partsOfMetadata  = parts{1: nil, 3: nil, 5: nil, 6: nil, 8: nil, 9: nil, 11: nil, 12: nil}
-	partsOfContainer = parts{6: nil, 24: nil} // ports, restartPolicy
-	partsOf          = map[schema.GroupVersionKind]parts{
+	partsOfMetadata = parts{1: nil, 3: nil, 5: nil, 6: nil, 8: nil, 9: nil, 11: nil, 12: nil}
+	// the same and ownerReferences, of which StatefulSets matter
+	partsOfPodMetadata = parts{1: nil, 3: nil, 5: nil, 6: nil, 8: nil, 9: nil, 11: nil, 12: nil, 13: nil}
+	partsOfContainer   = parts{6: nil, 24: nil} // ports, restartPolicy
+	partsOf            = map[schema.GroupVersionKind]parts{
 		corev1.SchemeGroupVersion.WithKind("Pod"): {
-			1: partsOfMetadata,
+			1: partsOfPodMetadata,
 			2: {2: partsOfContainer, 20: partsOfContainer, 10: nil, 11: nil}, // containers, initContainers, nodeName, hostNetwork
 			3: {1: nil, 6: nil, 12: nil},                                     // phase, podIP, podIPs
 		},

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // resource is the watch of one kind.
@@ -22,6 +23,8 @@ type resource struct {
 	labels string
 	// object and empty are an empty object and an empty list.
 	object, empty runtime.Object
+	// optional says that a server may not have the kind: it has none of it then.
+	optional bool
 }
 
 // resources are all watched resources.
@@ -35,6 +38,7 @@ var resources = []resource{
 		object: &discoveryv1.EndpointSlice{}, empty: &discoveryv1.EndpointSliceList{}},
 	{kind: cluster.KindNetworkPolicy, group: networkingv1.SchemeGroupVersion, name: "networkpolicies",
 		object: &networkingv1.NetworkPolicy{}, empty: &networkingv1.NetworkPolicyList{}},
+	{kind: cluster.KindIPPool, group: v1alpha1.SchemeGroupVersion, name: "ippools", object: &v1alpha1.IPPool{}, empty: &v1alpha1.IPPoolList{}, optional: true},
 }
 
 // apiVersion gives the group and version of a kind.
@@ -55,11 +59,17 @@ func Rules() []Rule {
 	rules := []Rule{
 		{Resource: "nodes/status", Verbs: []string{"patch"}},
 		{Resource: "events", Verbs: []string{"create", "patch"}},
+		{Group: v1alpha1.SchemeGroupVersion.Group, Resource: "ippools/status", Verbs: []string{"patch"}},
+		{Group: v1alpha1.SchemeGroupVersion.Group, Resource: claimsName, Verbs: []string{"get", "list", "watch", "create", "update", "delete"}},
+		{Group: "apps", Resource: "statefulsets", Verbs: []string{"get"}},
 	}
 	for _, r := range resources {
 		verbs := []string{"list", "watch"}
-		if r.kind == cluster.KindNode {
-			verbs = append(verbs, "patch") // its taint
+		switch r.kind {
+		case cluster.KindNode:
+			verbs = append(verbs, "get", "patch") // its taint
+		case cluster.KindPod:
+			verbs = append(verbs, "get")
 		}
 		rules = append(rules, Rule{Group: r.group.Group, Resource: r.name, Verbs: verbs})
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -48,6 +49,7 @@ type Source struct {
 	services        *table[*cluster.Service]
 	endpointSlices  *table[*cluster.EndpointSlice]
 	networkPolicies *table[*cluster.NetworkPolicy]
+	ipPools         *table[*cluster.IPPool]
 	unknown         cluster.Kinds
 	// since is the time of the oldest change that is not delivered; zero if there is none.
 	since    time.Time
@@ -72,13 +74,14 @@ func newSource(c *connection, nodeName string, log *slog.Logger) *Source {
 		services:        newTable[*cluster.Service](cluster.KindService),
 		endpointSlices:  newTable[*cluster.EndpointSlice](cluster.KindEndpointSlice),
 		networkPolicies: newTable[*cluster.NetworkPolicy](cluster.KindNetworkPolicy),
+		ipPools:         newTable[*cluster.IPPool](cluster.KindIPPool),
 		unknown:         slices.Clone(cluster.AllKinds),
 		failures:        failures{host: c.host, of: map[string]failure{}},
 		reachable:       make(chan struct{}),
 	}
 	s.sections = map[cluster.Kind]section{
 		cluster.KindNode: s.nodes, cluster.KindNamespace: s.namespaces, cluster.KindPod: s.pods, cluster.KindService: s.services,
-		cluster.KindEndpointSlice: s.endpointSlices, cluster.KindNetworkPolicy: s.networkPolicies,
+		cluster.KindEndpointSlice: s.endpointSlices, cluster.KindNetworkPolicy: s.networkPolicies, cluster.KindIPPool: s.ipPools,
 	}
 	return s
 }
@@ -90,7 +93,7 @@ func (s *Source) Run(ctx context.Context, deliver func(*cluster.Snapshot)) error
 	var watchers sync.WaitGroup
 	defer watchers.Wait()
 	for _, r := range resources {
-		w := &watcher{r, s.connection.clients[r.group], s}
+		w := &watcher{r, s.connection.clients[r.group], s, func(full runtime.Object) (runtime.Object, error) { return s.reduce(full) }}
 		watchers.Go(func() { w.follow(ctx, &store{s, r.kind}) })
 	}
 	waited := time.After(s.patience)
@@ -135,6 +138,7 @@ func (s *Source) snapshot() *cluster.Snapshot {
 		Services:        s.services.slice(),
 		EndpointSlices:  s.endpointSlices.list(),
 		NetworkPolicies: s.networkPolicies.slice(),
+		IPPools:         s.ipPools.slice(),
 		Unknown:         slices.Clone(s.unknown),
 		Since:           s.since,
 	}

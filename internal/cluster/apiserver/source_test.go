@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // running is a Source that runs until the test ends.
@@ -170,7 +171,8 @@ func TestEveryKindArrives(t *testing.T) {
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4}
 	slice.Labels = map[string]string{discoveryv1.LabelServiceName: "x"}
 	server.put(n1, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, pod("p", ""),
-		&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}, slice, &networkingv1.NetworkPolicy{ObjectMeta: meta})
+		&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}, slice, &networkingv1.NetworkPolicy{ObjectMeta: meta},
+		&v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: v1alpha1.IPPoolSpec{Subnets: []string{"192.0.2.0/24"}}})
 	s := run(t, server).expect("one object of each kind", func(s *cluster.Snapshot) bool { return len(s.Unknown) == 0 })
 	for kind, count := range s.Counts() {
 		if count != 1 {

@@ -29,6 +29,9 @@ func (s *Source) reduce(full runtime.Object) (*item, error) {
 	if i.err != nil {
 		i.uid = string(m.GetUID())
 	}
+	if node, ok := i.reduced.(*cluster.NodeObject); ok && node.Name != s.nodeName {
+		node.Labels = cluster.Labels{} // a kilobyte for each node
+	}
 	if node, ok := full.(*corev1.Node); ok {
 		i.uid = node.Name // as in the kubelet's Events
 		if node.Name == s.nodeName {

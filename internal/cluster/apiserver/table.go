@@ -75,6 +75,9 @@ func (t *table[T]) set(item *item) bool {
 		if t.kind == cluster.KindNetworkPolicy {
 			now = item.err.Error() + "; the pods that it selects are isolated"
 		}
+		if t.kind == cluster.KindIPPool {
+			now = item.err.Error() + "; new pods that it selects get no address"
+		}
 		t.wrong[item.key] = cluster.ObjectProblem{Kind: t.kind, Key: item.key, UID: item.uid, Text: now}
 	}
 	isNew := before != now

@@ -24,6 +24,8 @@ const (
 	// Retries start after firstRetry and back off to lastRetry, each with up to 50% jitter.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 10 * time.Second
+	// absentRetry is how often the agent asks for a kind that the server does not have.
+	absentRetry = time.Minute
 )
 
 // watcher lists and watches one resource.
@@ -34,6 +36,8 @@ type watcher struct {
 	resource
 	client *rest.RESTClient
 	source *Source
+	// reduce makes what the store gets of a full object.
+	reduce func(full runtime.Object) (runtime.Object, error)
 }
 
 // list gets one page of a list and reduces it. The reflector asks for pages.
@@ -57,7 +61,7 @@ func (w *watcher) list(ctx context.Context, options metav1.ListOptions) (runtime
 		ResourceVersion: from.GetResourceVersion(), Continue: from.GetContinue(), RemainingItemCount: from.GetRemainingItemCount(),
 	}}
 	err = meta.EachListItem(page, func(full runtime.Object) error {
-		item, err := w.source.reduce(full)
+		item, err := w.reduce(full)
 		if err == nil {
 			reduced.Items = append(reduced.Items, item)
 		}
@@ -98,6 +102,10 @@ func (w *watcher) untilAnswered(ctx context.Context, request func() error) error
 			return err
 		}
 		w.source.answered(w.request(), err)
+		if w.optional && apierrors.IsForbidden(err) {
+			// An agent that is newer than its role runs without the kind, and says so.
+			w.source.change(w.kind, true, func(section) bool { return false })
+		}
 		if !w.source.pause(ctx, failed) {
 			return ctx.Err()
 		}
@@ -150,7 +158,12 @@ func (w *watcher) follow(ctx context.Context, store cache.ReflectorStore) {
 	reflector.MaxInternalErrorRetryDuration = time.Minute
 	for failed := 0; ctx.Err() == nil; failed++ {
 		begin := time.Now()
-		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
+		if err := reflector.ListAndWatchWithContext(ctx); w.optional && apierrors.IsNotFound(err) {
+			w.source.change(w.kind, true, func(of section) bool { return replace(of, nil) })
+			w.source.clear(w.request())
+			sleep(ctx, absentRetry)
+			continue
+		} else if err != nil && ctx.Err() == nil {
 			w.source.answered(w.request(), err)
 		} else if time.Since(begin) > lastRetry {
 			failed = -1

@@ -1,0 +1,98 @@
+package ippool
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
+)
+
+// Pod is what decides about a pod's pool.
+type Pod struct {
+	Labels, NamespaceLabels, NodeLabels cluster.Labels
+	// IPPools and NamespaceIPPools are the annotations of the pod and of its namespace.
+	IPPools, NamespaceIPPools string
+}
+
+// Choose gives the pools that a pod may have addresses of, in the order in which they are tried; none means an address of
+// the cluster's pod range.
+//
+// The pod's annotation decides, then that of its namespace, then the selectors of pools, then the default pools. Selectors
+// restrict the pods of a pool in each case: else any tenant could name the pool of another. An annotation may name pools
+// that are not usable beside usable ones; without a usable one it is an error. A disabled pool selects no pod. An invalid
+// one that selects the pod is an error: the pod must not get an address of another network by somebody's typo.
+func (s *Set) Choose(pod Pod) ([]*Pool, error) {
+	for _, annotation := range []struct{ of, value string }{{"the pod", pod.IPPools}, {"its namespace", pod.NamespaceIPPools}} {
+		if annotation.value == "" {
+			continue
+		}
+		if strings.TrimSpace(annotation.value) == v1alpha1.NoIPPool {
+			return nil, nil
+		}
+		pools, err := s.named(annotation.value, pod)
+		if err != nil {
+			return nil, fmt.Errorf("annotation %s of %s: %w", v1alpha1.AnnotationIPPool, annotation.of, err)
+		}
+		return pools, nil
+	}
+	pools, err := s.selecting(pod, func(p *Pool) bool { return p.Namespaces != nil || p.Pods != nil })
+	if len(pools) > 0 || err != nil {
+		return pools, err
+	}
+	return s.selecting(pod, func(p *Pool) bool { return p.Default })
+}
+
+// namesMax bounds the pools of an annotation: they are tried one after the other.
+const namesMax = 8
+
+// named gives the usable ones of the named pools.
+func (s *Set) named(list string, pod Pod) (pools []*Pool, err error) {
+	all := strings.Split(list, ",")
+	if len(all) > namesMax {
+		return nil, fmt.Errorf("names %d pools, at most %d", len(all), namesMax)
+	}
+	var errs []error
+	for _, name := range all {
+		name = strings.TrimSpace(name)
+		p := s.Pool(name)
+		switch {
+		case p == nil:
+			errs = append(errs, fmt.Errorf("there is no IPPool %q", name))
+		case p.Invalid != "":
+			errs = append(errs, p.invalid())
+		case p.Disabled:
+			errs = append(errs, fmt.Errorf("IPPool %s is disabled", name))
+		case !p.permits(pod):
+			errs = append(errs, fmt.Errorf("the selectors of IPPool %s do not select the pod on this node", name))
+		default:
+			pools = append(pools, p)
+		}
+	}
+	if len(pools) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	return pools, nil
+}
+
+func (s *Set) selecting(pod Pod, candidate func(*Pool) bool) (pools []*Pool, err error) {
+	for _, p := range s.Pools {
+		if !candidate(p) || p.Disabled || !p.permits(pod) {
+			continue
+		}
+		if p.Invalid != "" {
+			return nil, p.invalid()
+		}
+		pools = append(pools, p)
+	}
+	return pools, nil
+}
+
+func (p *Pool) invalid() error { return fmt.Errorf("IPPool %s is invalid: %s", p.Name, p.Invalid) }
+
+// permits reports whether the selectors select a pod.
+func (p *Pool) permits(pod Pod) bool {
+	return (p.Namespaces == nil || p.Namespaces.Matches(pod.NamespaceLabels)) && (p.Pods == nil || p.Pods.Matches(pod.Labels)) &&
+		(p.Nodes == nil || p.Nodes.Matches(pod.NodeLabels))
+}
