@@ -1,0 +1,135 @@
+package ipclaim
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// Release says that an attachment has no endpoint any more, or never got one. Run releases its claims, as often as
+// needed: an API server that is away does not keep a pod from being deleted. A claim that another attachment has taken
+// over meanwhile stays.
+func (a *Allocator) Release(att Attachment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := a.attachments[att]
+	if at == nil {
+		if a.Synced() && len(a.index.held[att]) == 0 {
+			return // most attachments have no address of a pool
+		}
+		at = &attachment{}
+		a.attachments[att] = at
+	}
+	at.state = releasing
+	a.wake()
+}
+
+// release releases the claims of attachments that are being deleted.
+func (a *Allocator) release(ctx context.Context) error {
+	a.mu.Lock()
+	var due []Attachment
+	for att, at := range a.attachments {
+		if at.state == releasing {
+			due = append(due, att)
+		}
+	}
+	a.mu.Unlock()
+	slices.SortFunc(due, Attachment.compare)
+	var errs []error
+	for _, att := range due {
+		errs = append(errs, a.releaseAll(ctx, att))
+	}
+	return errors.Join(errs...)
+}
+
+// releaseAll releases all claims of an attachment.
+func (a *Allocator) releaseAll(ctx context.Context, att Attachment) error {
+	a.mu.Lock()
+	at := a.attachments[att]
+	if at == nil || at.state != releasing {
+		a.mu.Unlock()
+		return nil
+	}
+	addresses := slices.AppendSeq(slices.Clone(at.addresses), maps.Keys(a.index.held[att]))
+	a.mu.Unlock()
+	if err := a.releaseEach(ctx, att, at, addresses); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.attachments[att] == at && at.state == releasing {
+		delete(a.attachments, att)
+	}
+	return nil
+}
+
+// giveBack releases what an attachment has got so far; its ADD goes on.
+func (a *Allocator) giveBack(ctx context.Context, att Attachment, at *attachment) error {
+	a.mu.Lock()
+	addresses := slices.Clone(at.addresses)
+	a.mu.Unlock()
+	if err := a.releaseEach(ctx, att, at, addresses); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at.addresses = nil
+	return nil
+}
+
+func (a *Allocator) releaseEach(ctx context.Context, att Attachment, at *attachment, addresses []netip.Addr) error {
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	var errs []error
+	for _, addr := range slices.Compact(addresses) {
+		errs = append(errs, a.releaseOne(ctx, att, at, addr))
+	}
+	return errors.Join(errs...)
+}
+
+// releaseOne releases one claim, if it still is that of the attachment.
+func (a *Allocator) releaseOne(ctx context.Context, att Attachment, at *attachment, addr netip.Addr) error {
+	for {
+		c, err := a.Store.Get(ctx, addr)
+		if err != nil {
+			return err
+		}
+		if c == nil || !isOf(c, a.Node, att) {
+			return nil
+		}
+		// After reading the claim: an ADD of the same container that begins now changes it, and its Version.
+		if a.isReplaced(att, at) {
+			return nil
+		}
+		if err = a.end(ctx, c, c.StatefulSet != ""); !errors.Is(err, cluster.ErrClaimChanged) {
+			return err
+		}
+	}
+}
+
+func (a *Allocator) isReplaced(att Attachment, at *attachment) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.attachments[att] != at
+}
+
+// end releases a claim, or keeps it without an attachment.
+func (a *Allocator) end(ctx context.Context, c *cluster.IPClaim, keep bool) error {
+	if keep {
+		kept := *c
+		kept.ContainerID = ""
+		updated, err := a.Store.Update(ctx, &kept)
+		if err == nil {
+			a.Set(updated)
+		}
+		return err
+	}
+	if err := a.Store.Delete(ctx, c); err != nil {
+		return err
+	}
+	a.Remove(c.Address)
+	return nil
+}
