@@ -53,7 +53,7 @@ func removeLeftLabs() (left []string, err error) {
 	return left, err
 }
 
-var build = sync.OnceValues(func() (netlab.Programs, error) { return netlab.Build("", buildDir, "adversary") })
+var build = sync.OnceValues(func() (netlab.Programs, error) { return netlab.Variant("../..", buildDir, netlab.Current) })
 
 // programs are the binaries under test: those in $BEELINE_BIN, or built once per run.
 func programs(t *testing.T) netlab.Programs {
@@ -62,7 +62,7 @@ func programs(t *testing.T) netlab.Programs {
 	if dir := os.Getenv("BEELINE_BIN"); dir != "" {
 		return netlab.Programs{Dir: dir}
 	}
-	if _, err := exec.LookPath("go"); err != nil {
+	if _, err := exec.LookPath("go"); err != nil && os.Getenv(netlab.VariantsVariable) == "" {
 		testenv.Missing(t, "Go, to build the programs; or set BEELINE_BIN to their directory")
 	}
 	p, err := build()

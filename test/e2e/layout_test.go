@@ -1,10 +1,6 @@
 package e2e
 
 import (
-	"bytes"
-	"debug/elf"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,50 +13,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
-
-// renamedMembers maps members of map entries to other names of the same length: at least one in each group of maps that
-// refer to each other, and some in other maps.
-var renamedMembers = map[string]string{
-	"pod_mac":      "mac_pod",      // of `endpoints`
-	"next_hop_mac": "mac_next_hop", // of `routes`
-	"maglev_width": "width_maglev", // of `services`
-	"created":      "started",      // of `nat` and of `conntrack`
-	"egress":       "output",       // of `policy_pods`
-}
-
-// renameMembers writes an object of the datapath with other names of members: other layouts of the same size, and the
-// same programs. It returns the overlay file for go build (go help build, -overlay).
-func renameMembers(dir string) (overlay string, err error) {
-	object, err := filepath.Abs("../../internal/datapath/bpf/bpf_bpfel.o")
-	if err != nil {
-		return "", err
-	}
-	data, err := os.ReadFile(object)
-	if err != nil {
-		return "", err
-	}
-	file, err := elf.NewFile(bytes.NewReader(data))
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", object, err)
-	}
-	types := file.Section(".BTF")
-	within := data[types.Offset : types.Offset+types.Size]
-	for from, to := range renamedMembers {
-		at := bytes.Index(within, []byte("\x00"+from+"\x00"))
-		if at < 0 || len(from) != len(to) {
-			return "", fmt.Errorf("cannot rename a member of %s from %s to %s", object, from, to)
-		}
-		copy(within[at+1:], to)
-	}
-	renamed := filepath.Join(dir, "bpf_bpfel.o")
-	text, err := json.Marshal(map[string]any{"Replace": map[string]string{object: renamed}})
-	if err != nil {
-		return "", err
-	}
-	overlay = filepath.Join(dir, "overlay.json")
-	return overlay, errors.Join(os.WriteFile(renamed, data, 0o600), os.WriteFile(overlay, text, 0o600))
-}
 
 // TestAnotherVersion upgrades to a version whose maps have other layouts of the same size, goes back, and upgrades
 // again, under traffic with a policy: no packet is lost, and each version leaves only its own maps.
@@ -99,7 +53,7 @@ func TestAnotherVersion(t *testing.T) {
 				}
 				before = now
 			}
-			if got := g.status(n).Version; got != otherLayoutsVersion {
+			if got := g.status(n).Version; got != netlab.OtherLayouts {
 				t.Errorf("the agent is version %s", got)
 			}
 			if _, err := os.Stat(unknown); err != nil {

@@ -92,26 +92,20 @@ func otherLayouts(t *testing.T) programs {
 	return built(t, otherLayoutsBuild)
 }
 
-const (
-	newerVersion        = "e2e-newer"
-	otherLayoutsVersion = "e2e-layouts"
+var (
+	currentBuild      = variant(netlab.Current)
+	newerBuild        = variant(netlab.Newer)
+	otherLayoutsBuild = variant(netlab.OtherLayouts)
 )
 
-var (
-	otherLayoutsBuild = sync.OnceValues(func() (programs, error) {
-		overlay, err := renameMembers(buildDir)
-		if err != nil {
-			return programs{}, err
-		}
-		return build(otherLayoutsVersion, "-overlay", overlay)
-	})
-	currentBuild = sync.OnceValues(func() (programs, error) { return build("e2e-current") })
-	newerBuild   = sync.OnceValues(func() (programs, error) { return build(newerVersion) })
-)
+// variant returns a build that is made once for this run.
+func variant(name string) func() (programs, error) {
+	return sync.OnceValues(func() (programs, error) { return netlab.Variant(sourceRoot, buildDir, name) })
+}
 
 func built(t *testing.T, build func() (programs, error)) programs {
 	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
+	if _, err := exec.LookPath("go"); err != nil && os.Getenv(netlab.VariantsVariable) == "" {
 		testenv.Missing(t, "no Go to build the programs with; or set BEELINE_BIN to the directory of the programs")
 	}
 	p, err := build()
@@ -119,9 +113,4 @@ func built(t *testing.T, build func() (programs, error)) programs {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// build builds the programs with this version string.
-func build(version string, flags ...string) (programs, error) {
-	return netlab.Build("", buildDir, version, flags...)
 }

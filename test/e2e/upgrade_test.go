@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 // pods are two pods on the first node and one on the second.
@@ -38,7 +39,7 @@ func TestTrafficOutlivesAgents(t *testing.T) {
 			}
 			for _, n := range c.nodes {
 				c.restart(n, after, "--routing", routing)
-				if got := c.status(n).Version; got != newerVersion {
+				if got := c.status(n).Version; got != netlab.Newer {
 					t.Errorf("agent of %s is version %s after the upgrade", n.Name, got)
 				}
 			}
