@@ -5,6 +5,9 @@ import (
 	"os"
 )
 
-// DeviceKind is the kind of the pod devices that tests make: that of BEELINE_DEVICE, or veth. Where the kernel has several, the tests
+// DeviceVariable is the environment variable that names the kind of pod devices that tests make.
+const DeviceVariable = "BEELINE_DEVICE"
+
+// DeviceKind is the kind of the pod devices that tests make: that of DeviceVariable, or veth. Where the kernel has several, the tests
 // run once for each.
-func DeviceKind() string { return cmp.Or(os.Getenv("BEELINE_DEVICE"), "veth") }
+func DeviceKind() string { return cmp.Or(os.Getenv(DeviceVariable), "veth") }

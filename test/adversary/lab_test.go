@@ -19,13 +19,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 // waitTimeout bounds every wait for a condition that normally holds at once.
-const waitTimeout = time.Minute
+var waitTimeout = testenv.Patience(time.Minute)
 
 // lab has two nodes with pods of each kind, and an external client on the nodes' link.
 type lab struct {

@@ -286,7 +286,7 @@ func (a attack) tryBriefly(s *attempt) error {
 	if err != nil {
 		return err
 	}
-	const brief = waitTimeout / 60
+	brief := waitTimeout / 60
 	if err := errors.Join(s.victim.capture.wait(brief, has(marker)), s.victim.capture.wait(brief, has(c.token))); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is the timeout of all waits, long enough for a busy machine.
-const patience = 2 * time.Minute
+var patience = testenv.Patience(2 * time.Minute)
 
 // cluster is a lab with agents on its nodes. The end of the test removes it.
 type cluster struct {

@@ -47,8 +47,10 @@ func TestFlowsSample(t *testing.T) {
 		}
 		return nil
 	})
-	if list := g.flows("--last", "1"); len(list.Losses) > 0 {
-		t.Errorf("connections outside the sample count as lost: %+v", list.Losses)
+	for _, l := range g.flows("--last", "1").Losses {
+		if l.Event != agentapi.FlowEventDropped { // an agent that comes too late for drops may lose them
+			t.Errorf("connections outside the sample count as lost: %+v", l)
+		}
 	}
 }
 
