@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/beeline-cni/beeline/lab/file"
@@ -82,6 +83,11 @@ func fillRoot(ctx context.Context, s store, root, busybox string, k kernel, test
 	for _, name := range programs {
 		if err := copyProgram(ctx, root, name); err != nil {
 			return err
+		}
+	}
+	if slices.ContainsFunc(tests, func(t testBinary) bool { return startsPrograms(t.dir) && len(t.names) > 0 }) {
+		if err := fillPrograms(ctx, root); err != nil {
+			return fmt.Errorf("prepare the tests of the programs: %w", err)
 		}
 	}
 	dealt := make(load, machines)

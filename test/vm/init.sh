@@ -21,13 +21,19 @@ for module in veth sch_ingress cls_bpf nf_tables nft_masq nft_ct nft_nat nft_cha
 	modprobe "$module" 2>/dev/null
 done
 
+# BusyBox's shell prefers its own applets to the programs of these names.
+[ ! -e /usr/bin/dash ] || ln -sf /usr/bin/dash /bin/sh
+[ ! -d /builds ] || export BEELINE_BUILDS=/builds
+export BEELINE_PATIENCE=5
+
 stty raw -echo </dev/ttyS1
 exec 3>/dev/ttyS1
 while read -r dir; do
 	cd "/src/$dir"
 	[ -e "vm.run.$part" ] || continue
 	echo "@vm begin $dir" >&3
-	./vm.test -test.v=test2json -test.timeout=90m -test.run="$(cat "vm.run.$part")" -test.skip="$(cat /skip)" >&3 2>&1 ||
+	# One test at a time: there is one CPU, a slow one, and tests wait for what they start only so long.
+	./vm.test -test.v=test2json -test.parallel=1 -test.timeout=4h -test.run="$(cat "vm.run.$part")" -test.skip="$(cat /skip)" >&3 2>&1 ||
 		printf '\n\026FAIL\n' >&3
 	printf '\n@vm end %s\n' "$dir" >&3
 done </tests

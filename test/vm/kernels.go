@@ -15,32 +15,40 @@ type kernel struct {
 	complete bool
 	// only names the tests of a package, by its directory, that run on this kernel. Of a package that is not there, all do.
 	only map[string][]string
-	// quick names the tests of internal/datapath that run with -quick; nil for all that run at all.
-	quick []string
+	// quick is what -quick puts in the place of only.
+	quick map[string][]string
 	// skip is what go test's -skip wants: the subtests that are left out on this kernel.
 	skip string
 	// network says that the test of a network runs on this kernel.
 	network bool
 }
 
-// kernels: the oldest that Beeline supports (no tcx, no netkit: all programs are filters there), which runs every test but those of
-// leftOut, and the newest in Debian 12 (both, WireGuard, …), which runs what it may have an own answer to; and the long-term one after that, of
-// Debian 13's backports, with what its verifier may see differently. Of 6.6 and of others between these there
-// are no packages in archives that are still served.
+// kernels: the oldest that Beeline supports (no tcx, no netkit: all programs are filters there), which runs every test that meets the
+// datapath but those of leftOut; the newest in Debian 12 (both, WireGuard, …), which runs what it may have an own answer to; and the
+// long-term one after that, of Debian 13's backports, with what its verifier may see differently, and with the tests of the
+// programs as a whole. Of 6.6 and of others between these there are no packages in archives that are still served.
 var kernels = []kernel{
-	{version: "6.1", pkg: debian{name: "linux-image-cloud-amd64"}, quick: betweenOldestAndHere},
+	{
+		version: "6.1", pkg: debian{name: "linux-image-cloud-amd64"},
+		only:  map[string][]string{endToEndDir: oldHooks, adversaryDir: nil},
+		quick: map[string][]string{datapathDir: betweenOldestAndHere, endToEndDir: nil, adversaryDir: nil},
+	},
 	{
 		version: "6.12", pkg: debian{name: "linux-image-6.12-cloud-amd64"}, complete: true,
-		only: map[string][]string{datapathDir: betweenOldestAndHere}, quick: firstAnswers, skip: attachedAsFilters, network: true,
+		only:  map[string][]string{datapathDir: betweenOldestAndHere, endToEndDir: oldHooks, adversaryDir: nil},
+		quick: map[string][]string{datapathDir: firstAnswers, endToEndDir: firstPrograms, adversaryDir: nil},
+		skip:  attachedAsFilters, network: true,
 	},
 	{
 		version: "6.18", pkg: debian{pattern: `^linux-image-6\.18\.[0-9.]+\+deb13-cloud-amd64$`, suite: "trixie-backports"}, complete: true,
-		only: map[string][]string{datapathDir: newest}, skip: attachedAsFilters,
+		only:  map[string][]string{datapathDir: newest},
+		quick: map[string][]string{datapathDir: newest, endToEndDir: nil, adversaryDir: nil},
+		skip:  attachedAsFilters,
 	},
 }
 
 // testedPackages are those whose tests meet the kernel.
-var testedPackages = []string{"internal/device/...", "internal/datapath/...", networkDir}
+var testedPackages = []string{"internal/device/...", "internal/datapath/...", networkDir, endToEndDir, adversaryDir}
 
 // programs of this machine that the tests call and busybox does not have.
 var programs = []string{"nft"}

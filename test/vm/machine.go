@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 )
 
@@ -22,6 +24,10 @@ type machine struct {
 	console string
 	accel   string
 	limit   time.Duration
+	// progress copies the output to standard error as it comes: the events come when the machine has ended.
+	progress bool
+	// instructions makes the CPU's clock the number of instructions.
+	instructions bool
 }
 
 func (m machine) String() string {
@@ -38,6 +44,9 @@ func (m machine) String() string {
 // kernelOptions turn off mitigations and accounting, a tenth of the tests' time, and let the kernel trust the clock. Without
 // no_timer_check, the kernel panics on a host that is so busy that the timer ticks late.
 const kernelOptions = "mitigations=off init_on_alloc=0 cgroup.memory=nokmem tsc=reliable no_timer_check"
+
+// instructionClock lets a nanosecond pass with each instruction, and none while the CPU waits: it waits for nothing but the next timer.
+var instructionClock = []string{"-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"}
 
 // errCrashed means that the guest's kernel or the emulator stopped. The error that wraps it has the end of the console.
 var errCrashed = errors.New("the machine ended before its tests did")
@@ -70,11 +79,14 @@ func runMachine(ctx context.Context, m machine, events io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("QEMU is missing (Debian package qemu-system-x86, make deps): %w", err)
 	}
-	cmd := exec.CommandContext(ctx, qemu,
-		"-accel", m.accel, "-cpu", "max", "-smp", "1", "-m", "2048",
+	accel, parameters := []string{"-accel", m.accel}, kernelOptions
+	if m.instructions {
+		accel, parameters = instructionClock, kernelOptions+" BEELINE_INSTRUCTIONS=1"
+	}
+	cmd := exec.CommandContext(ctx, qemu, append(accel, "-cpu", "max", "-smp", "1", "-m", "2048",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-kernel", m.image.kernel, "-initrd", m.image.initrd, "-append", fmt.Sprintf("console=ttyS0 panic=-1 part=%d device=%s ", m.part, m.device)+kernelOptions,
-		"-serial", "file:"+m.console, "-serial", "stdio")
+		"-kernel", m.image.kernel, "-initrd", m.image.initrd, "-append", fmt.Sprintf("console=ttyS0 panic=-1 part=%d device=%s ", m.part, m.device)+parameters,
+		"-serial", "file:"+m.console, "-serial", "stdio")...)
 	cmd.Stderr = os.Stderr
 	// QEMU would change a terminal's settings, and Ctrl-C is for this program.
 	cmd.Stdin = nil
@@ -86,7 +98,7 @@ func runMachine(ctx context.Context, m machine, events io.Writer) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start QEMU: %w", err)
 	}
-	done, readErr := translate(output, m.String(), events)
+	done, readErr := translate(m.reported(output), m.String(), events)
 	err = cmd.Wait()
 	fmt.Fprintf(os.Stderr, "vm: %s took %.0f s, %.0f s of them on a processor\n", m,
 		time.Since(start).Seconds(), (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())
@@ -102,6 +114,32 @@ func runMachine(ctx context.Context, m machine, events io.Writer) error {
 		return fmt.Errorf("%w; the end of its console:\n%s", err, tail(m.console, 4000))
 	}
 	return nil
+}
+
+// reported is the output, of which a copy, or only its benchmarks, goes to standard error where that is wanted.
+func (m machine) reported(output io.Reader) io.Reader {
+	if !m.progress && !m.instructions {
+		return output
+	}
+	r, w := io.Pipe()
+	go func() {
+		lines := bufio.NewReader(io.TeeReader(output, w))
+		for {
+			line, err := lines.ReadString('\n')
+			line = strings.TrimPrefix(line, "\x16")
+			switch {
+			case m.progress && line != "":
+				fmt.Fprintf(os.Stderr, "vm: %s: %s", m, line)
+			case strings.HasPrefix(line, "Benchmark"):
+				fmt.Fprint(os.Stderr, line)
+			}
+			if err != nil {
+				w.CloseWithError(err) // io.EOF is a plain end
+				return
+			}
+		}
+	}()
+	return r
 }
 
 func tail(path string, size int) []byte {

@@ -30,8 +30,11 @@ func run(ctx context.Context, args []string) error {
 	quick := flags.Bool("quick", false, "run only the tests that depend most on the kernel, as CI does: 15 minutes instead of 45")
 	match := flags.String("run", ".", "run only tests whose names match this `pattern`")
 	device := flags.String("device", "", "give pods this `kind` of device, veth or netkit, instead of those of the table")
-	limit := flags.Duration("timeout", 2*time.Hour, "maximum time of a machine")
+	limit := flags.Duration("timeout", 4*time.Hour, "maximum time of a machine")
 	accel := flags.String("accel", "tcg,thread=multi", "QEMU's accelerator; kvm is faster where it works")
+	atOnce := flags.Int("machines", min(runtime.NumCPU(), maxMachines), "how many machines run at once, of one CPU and 2 GB each")
+	progress := flags.Bool("v", false, "copy the tests' output to standard error as it comes")
+	instructions := flags.Bool("instructions", false, "run only "+instructionsDir+", on a CPU whose clock counts instructions, and print its counts")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -45,7 +48,10 @@ func run(ctx context.Context, args []string) error {
 		}
 	}
 	packages := flags.Args()
-	if len(packages) == 0 {
+	switch {
+	case *instructions:
+		packages = []string{instructionsDir}
+	case len(packages) == 0:
 		packages = testedPackages
 	}
 
@@ -64,24 +70,23 @@ func run(ctx context.Context, args []string) error {
 	}
 	// A machine has one CPU, a thread here, so one machine runs per core. A second CPU would not help: most of the time is the verifier's,
 	// which uses one. The kernel also patches its code when programs are attached, and emulation may fail while another CPU runs that code.
-	atOnce := min(runtime.NumCPU(), maxMachines)
 	var all []machine
 	for _, k := range kernels {
 		chosen, most := k.choose(tests)
-		parts := min(atOnce, most) // every machine has a test
+		parts := min(*atOnce, most) // every machine has a test
 		image, err := buildImage(ctx, store, work, k, chosen, parts)
 		if err != nil {
 			return fmt.Errorf("build image of Linux %s: %w", k.version, err)
 		}
 		for part := range parts {
 			console := filepath.Join(work, fmt.Sprintf("%s.%d.console", k.version, part))
-			all = append(all, machine{kernel: k, device: cmp.Or(*device, "veth"), image: image, part: part, parts: parts, console: console, accel: *accel, limit: *limit})
+			all = append(all, machine{kernel: k, device: cmp.Or(*device, "veth"), image: image, part: part, parts: parts, console: console, accel: *accel, limit: *limit, progress: *progress, instructions: *instructions})
 		}
 	}
-	return runAll(ctx, all, atOnce)
+	return runAll(ctx, all, *atOnce)
 }
 
-// maxMachines is the maximum number of machines that run at once, each with 2 GB of memory.
+// maxMachines is the maximum of machines that run at once unless the flag says otherwise.
 const maxMachines = 4
 
 // runAll runs the machines in order, atOnce at a time.

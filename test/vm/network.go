@@ -49,15 +49,21 @@ func fillNetwork(ctx context.Context, s store, root string) error {
 			return err
 		}
 	}
+	if err := fillXtables(ctx, root); err != nil {
+		return err
+	}
+	return fillKubeProxy(ctx, root)
+}
+
+// fillXtables puts below root what iptables loads, and the names of protocols.
+func fillXtables(ctx context.Context, root string) error {
 	const script = `
 		extensions=$(echo /usr/lib/*/xtables)
 		mkdir -p "$1${extensions%/*}" "$1/etc"
 		cp -r "$extensions" "$1${extensions%/*}"
 		printf %s "$2" >"$1/etc/protocols"`
-	if _, err := output(ctx, "", "sh", "-euc", script, "sh", root, protocols); err != nil {
-		return err
-	}
-	return fillKubeProxy(ctx, root)
+	_, err := output(ctx, "", "sh", "-euc", script, "sh", root, protocols)
+	return err
 }
 
 // fillKubeProxy copies kube-proxy and the recipe that it was built by from this machine's cache to the guest's.

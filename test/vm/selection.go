@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A test runs on the oldest kernel unless leftOut names it. The lists name tests as path.Match does, and packages by directory: the packages
+// A test of the datapath runs on the oldest kernel, and a test of the programs on the newest one, unless leftOut names it. The lists name tests as path.Match does, and packages by directory: the packages
 // below internal/datapath count as one, since no two of their tests have the same name.
 const datapathDir = "internal/datapath"
 
@@ -28,7 +28,21 @@ var leftOut = map[string][]string{
 		"TestMemoryOfTenThousand", "TestMemoryOfPolicies", "TestLoadPolicyFewerFlows", "TestAddedMapKeepsItsGroup",
 		"TestPoliciesNeverMoreOpen", "TestFlushUnderTraffic",
 	},
+	endToEndDir: {
+		"TestPreviousVersion",                       // builds another version: needs git, Go and clang
+		"TestFloodsOfPods", "TestFloodsFromOutside", // want rates that emulation does not reach
+		"TestAddBesideHugeService", "TestServiceChangesByTheThousand", "TestServicesFull", "TestChurnWithKill", // much of what smaller tests do
+	},
 }
+
+// oldHooks are the tests of the programs that attach, upgrade and remove, and each path of packets once.
+var oldHooks = []string{
+	"TestUninstall", "TestTrafficOutlivesAgents", "TestAnotherVersion", "TestPinsLost", "TestEverybodyReachesEverybody", "TestServices", "TestPolicy",
+	"TestTunnelOutlivesAgent",
+}
+
+// firstPrograms are those of -quick: pods on two nodes reach each other, and nothing is left of it.
+var firstPrograms = []string{"TestUninstall"}
 
 // betweenOldestAndHere are the tests of internal/datapath on kernels between the oldest one and this machine's. Every test runs on those
 // two; on the others only tests whose result may differ again: the verifier, attaching, updating and detaching programs, destroying
@@ -54,9 +68,7 @@ const attachedAsFilters = "/legacy=true"
 
 // hurried is the kernel with the tests of -quick.
 func (k kernel) hurried() kernel {
-	if k.quick != nil {
-		k.only = map[string][]string{datapathDir: k.quick}
-	}
+	k.only = k.quick
 	return k
 }
 

@@ -85,8 +85,8 @@ func TestNetworkHasAMachine(t *testing.T) {
 // Whatever is not left out by name runs on the oldest kernel; what is chosen for a newer one runs there, too.
 func TestEveryTestHasAMachine(t *testing.T) {
 	oldest := kernels[0]
-	if oldest.only != nil || oldest.skip != "" {
-		t.Error("the oldest kernel does not run all tests")
+	if _, chosen := oldest.only[datapathDir]; chosen || oldest.skip != "" {
+		t.Error("the oldest kernel does not run all tests of the datapath")
 	}
 	const dir = "internal/datapath"
 	for _, test := range append(testsOf(t, dir), "TestThatIsNewHere") {
@@ -106,6 +106,28 @@ func TestEveryTestHasAMachine(t *testing.T) {
 		if !k.runs("internal/device", "TestThatIsNewHere") {
 			t.Errorf("a new test of internal/device does not run on Linux %s", k.version)
 		}
+	}
+}
+
+// Whatever is not left out by name runs on the newest kernel, and -quick runs few of the tests of programs.
+func TestProgramsHaveAMachine(t *testing.T) {
+	newest := kernels[len(kernels)-1]
+	quick := 0
+	for _, dir := range []string{endToEndDir, adversaryDir} {
+		for _, test := range append(testsOf(t, dir), "TestThatIsNewHere") {
+			if newest.runs(dir, test) == named(leftOut[dir], test) {
+				t.Errorf("%s: runs on the newest kernel is %t", test, newest.runs(dir, test))
+			}
+			for _, k := range kernels {
+				if k.hurried().runs(dir, test) {
+					quick++
+				}
+			}
+		}
+	}
+	const most = 2
+	if quick == 0 || quick > most {
+		t.Errorf("-quick runs %d tests of programs, want 1 to %d", quick, most)
 	}
 }
 
