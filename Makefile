@@ -108,8 +108,8 @@ HOURS ?= 3
 campaign: deps ## Run the random tests with other seeds than CI for HOURS (3) and print the seed of each failure (root)
 	go run ./test/campaign -hours $(HOURS)
 
-test-vm: deps ## Run all tests that meet the kernel on Linux 6.1, 6.12 and 6.18 in emulated machines, three quarters of an hour
-	build/gotestsum.sh test-vm 'go run ./test/vm'
+test-vm: deps ## Run all tests that meet the kernel on Linux 6.1, 6.12 and 6.18 in emulated machines, two hours
+	build/gotestsum.sh test-vm 'go run ./test/vm' 'go run ./test/vm -instructions'
 
 CLUSTER_OPTIONS = $(foreach o,NODES NETWORK TOPOLOGY FAMILY PROXY NOTE,$(if $($o),--$(shell echo $o | tr A-Z a-z)='$($o)')) \
 	$(if $(VERSION_KUBERNETES),--kubernetes=$(VERSION_KUBERNETES))

@@ -1,0 +1,203 @@
+package instructions
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/netlab"
+)
+
+// clockVariable is set where the CPU's clock counts instructions.
+const clockVariable = "BEELINE_INSTRUCTIONS"
+
+// buildDir has the binaries of this run.
+var buildDir string
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	if name := os.Getenv(endVariable); name != "" {
+		return end(name)
+	}
+	var err error
+	if buildDir, err = os.MkdirTemp("", "beeline-instructions-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(buildDir)
+	return m.Run()
+}
+
+// network is what runs on a lab's nodes.
+type network struct {
+	name string
+	// agents run with these flags; without agents there are no pods.
+	agents bool
+	flags  []string
+	// most is how many times the instructions of nodes without Beeline a path may take: some hundredths above what
+	// docs/measured/instructions.md says.
+	most map[string]float64
+}
+
+// networks are nodes without Beeline, to which the others compare, and Beeline's kinds of pods.
+var networks = []network{
+	{name: "none"},
+	{name: "veth", agents: true, most: map[string]float64{"node": 1.09, "remote": 1.18, "local": 1.07}},
+}
+
+// path is where two ends are.
+type path struct {
+	name           string
+	client, server testbed.Netns
+	address        netip.Addr
+}
+
+// repeated is how often each path is measured: the counts show how far they repeat.
+const repeated = 3
+
+// spread is the largest difference between the counts of a path, of the least.
+const spread = 0.005
+
+// TestTransaction reports the instructions of a TCP request of one byte and its reply, in the benchmark format. It fails where
+// counts do not repeat, or are above their bound.
+func TestTransaction(t *testing.T) {
+	testenv.Root(t)
+	if os.Getenv(clockVariable) == "" {
+		t.Log("the clock of this machine does not count instructions: the counts mean nothing (go run ./test/vm -instructions)")
+	}
+	var node float64
+	for _, n := range networks {
+		t.Run(n.name, func(t *testing.T) {
+			for _, p := range n.paths(t) {
+				count := repeatedCost(t, n, p)
+				if !n.agents {
+					node = count
+				}
+				if bound := n.most[p.name]; os.Getenv(clockVariable) != "" && bound > 0 && count > bound*node {
+					t.Errorf("%s takes %.0f instructions, %.3f times what nodes without Beeline take; at most %.2f", p.name, count, count/node, bound)
+				}
+			}
+		})
+	}
+}
+
+// repeatedCost reports the cost of a path several times, and returns the least.
+func repeatedCost(t *testing.T, n network, p path) float64 {
+	t.Helper()
+	var all []float64
+	for range repeated {
+		each := cost(t, p.client, p.server, p.address)
+		all = append(all, each)
+		if os.Getenv(clockVariable) != "" {
+			fmt.Printf("BenchmarkTransaction/network=%s/path=%s %d %.0f instructions/op\n", n.name, p.name, transactions, each)
+		}
+	}
+	least, most := slices.Min(all), slices.Max(all)
+	if os.Getenv(clockVariable) != "" && most > least*(1+spread) {
+		t.Errorf("%s takes %.0f to %.0f instructions: they do not repeat", p.name, least, most)
+	}
+	return least
+}
+
+// paths brings up a lab.
+func (n network) paths(t *testing.T) []path {
+	t.Helper()
+	lab, err := testbed.Up(t.Context(), testbed.Options{Name: "instructions-" + n.name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Down(context.Background()); err != nil {
+			t.Errorf("take down: %v", err)
+		}
+	})
+	nodes := lab.Nodes()
+	paths := []path{{"node", nodes[0].Netns, nodes[1].Netns, nodes[1].Addresses[0].Addr()}}
+	if n.agents {
+		paths = append(paths, n.pods(t, lab)...)
+	}
+	return paths
+}
+
+// pods starts agents, adds pods, and stops the agents: what they do meanwhile would count, and the datapath needs none.
+func (n network) pods(t *testing.T, lab *testbed.Lab) []path {
+	t.Helper()
+	programs, err := netlab.Variant("../..", buildDir, netlab.Current)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifests := filepath.Join(lab.Dir(), "manifests")
+	if err := os.Mkdir(manifests, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	nodes := lab.Nodes()
+	for _, node := range nodes {
+		text, err := yaml.Marshal(netlab.NodeObject(node))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlab.WriteManifest(manifests, node.Name+".yaml", text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var agents []*testbed.Process
+	for _, node := range nodes {
+		agent, err := netlab.StartAgent(node, netlab.AgentCommand(programs, node, manifests, n.flags...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		agents = append(agents, agent)
+	}
+	for _, node := range nodes {
+		waitReady(t, node)
+	}
+	pod := func(node *testbed.Node, name string) *testbed.Pod {
+		pod, err := lab.NewPodNetns(t.Context(), node, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		network, err := netlab.NewNetwork(node, programs, "1.1.0", netlab.PluginConf(node))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := network.Add(t.Context(), pod, netlab.RuntimeConf(pod)); err != nil {
+			t.Fatalf("ADD of %s: %v", name, err)
+		}
+		return pod
+	}
+	client, near, far := pod(nodes[0], "client"), pod(nodes[0], "near"), pod(nodes[1], "far")
+	time.Sleep(time.Second) // until the agents have attached what they attach after ADD
+	for _, agent := range agents {
+		if err := agent.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []path{
+		{"remote", client.Netns, far.Netns, far.Addresses[0]},
+		{"local", client.Netns, near.Netns, near.Addresses[0]},
+	}
+}
+
+func waitReady(t *testing.T, node *testbed.Node) {
+	t.Helper()
+	var err error
+	for range 600 {
+		if err = netlab.API(node).Ready(t.Context()); err == nil {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	log, _ := os.ReadFile(netlab.LogFile(node))
+	t.Fatalf("agent of %s is not ready: %v\n%s", node.Name, err, log)
+}
