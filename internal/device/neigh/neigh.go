@@ -99,10 +99,13 @@ func (e Entry) write(message, flags int) error {
 }
 
 // dump reads the ARP and ND tables; device 0 means all devices.
-func dump(family, device int) ([]Entry, error) {
+func dump(family, device int) ([]Entry, error) { return dumpTable(family, device, 0) }
+
+// dumpTable reads the table of neighbours, or with NTF_PROXY that of proxied addresses.
+func dumpTable(family, device int, flags uint8) ([]Entry, error) {
 	entries, err := rtnl.Dump(func() ([]Entry, error) {
 		request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
-		request.AddData(&netlink.Ndmsg{Family: uint8(family)})
+		request.AddData(&netlink.Ndmsg{Family: uint8(family), Flags: flags})
 		if device != 0 {
 			request.AddData(nl.NewRtAttr(netlink.NDA_IFINDEX, nl.Uint32Attr(uint32(device))))
 		}

@@ -104,6 +104,21 @@ func EnableAddressNotify(uplink string) ([]Change, error) {
 	return enable("net/ipv4/conf/"+uplink+"/arp_notify", "net/ipv6/conf/"+uplink+"/ndisc_notify")
 }
 
+// EnableProxy lets the kernel answer on the uplink for the addresses of neigh.Proxy: at once (proxy_delay 0; by default it waits up to
+// 0.8 s), and for IPv6 at all (proxy_ndp 1). Parameters that the kernel or the device does not have are skipped.
+func EnableProxy(uplink string) ([]Change, error) {
+	changes, err := enable("net/ipv6/conf/" + uplink + "/proxy_ndp")
+	for _, family := range []string{"ipv4", "ipv6"} {
+		key := "net/" + family + "/neigh/" + uplink + "/proxy_delay"
+		changed, delayErr := Set(key, "0")
+		if errors.Is(delayErr, fs.ErrNotExist) {
+			continue
+		}
+		changes, err = append(changes, changed...), errors.Join(err, delayErr)
+	}
+	return changes, err
+}
+
 // enable sets those of the parameters that exist to 1.
 func enable(keys ...string) ([]Change, error) {
 	var changes []Change
