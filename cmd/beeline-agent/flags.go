@@ -70,3 +70,9 @@ func addFlowFlags(f *pflag.FlagSet, c *agent.FlowConfig) {
 	f.IntVar(&c.FlowsSample, "flows-sample", c.FlowsSample, "report one connection in N")
 	f.IntVar(&c.FlowsBuffer, "flows-buffer", c.FlowsBuffer, "number of flow events to keep for later queries")
 }
+
+// addSocketFlags adds the flags for same-node sockets.
+func addSocketFlags(f *pflag.FlagSet, c *agent.SocketConfig) {
+	f.StringVar((*string)(&c.SameNode), "same-node", string(c.SameNode), "experimental: sockets passes TCP data between pods of one node from socket to socket, if both have the annotation networking.beeline.dev/same-node: sockets; off")
+	f.IntVar(&c.SameNodeMax, "same-node-max", c.SameNodeMax, "capacity for sockets of --same-node=sockets, divided among namespaces and their pods")
+}

@@ -43,6 +43,7 @@ Traffic continues without the agent: stop, kill or replace it at any time.`,
 	addServiceFlags(f, &config.ServiceConfig)
 	addPolicyFlags(f, &config.PolicyConfig)
 	addFlowFlags(f, &config.FlowConfig)
+	addSocketFlags(f, &config.SocketConfig)
 	f.StringVar(&level, "log-level", level, "debug, info, warn, error")
 	f.StringVar(&format, "log-format", format, "text, json")
 	return cmd

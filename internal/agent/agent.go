@@ -26,6 +26,7 @@ import (
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agent/programs"
 	"github.com/beeline-cni/beeline/internal/agent/reconcile"
+	"github.com/beeline-cni/beeline/internal/agent/samenode"
 	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -33,6 +34,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/datapath/kernel"
+	dpsamenode "github.com/beeline-cni/beeline/internal/datapath/samenode"
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 	"github.com/beeline-cni/beeline/internal/install"
 	"github.com/beeline-cni/beeline/internal/ipam"
@@ -57,6 +59,9 @@ type Agent struct {
 	servicesStatus func() lb.Outcome
 	// policies is nil where the datapath does not enforce NetworkPolicies.
 	policies *agentpolicy.Policies
+	sameNode *samenode.SameNode
+	// sameNodeDatapath is nil without --same-node=sockets, or if the node cannot do it.
+	sameNodeDatapath *dpsamenode.SameNode
 	// wake requests a reconciliation.
 	wake       loop.Signal
 	reconciler *reconcile.Reconciler
@@ -126,6 +131,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 					a.policies.Update(s)
 				}
 				a.flows.Update(s)
+				a.sameNode.Update(s)
 				a.reconciler.Update(s)
 			})
 		},
@@ -144,6 +150,10 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 	}
 	if a.policies != nil {
 		tasks = append(tasks, a.policies.Run)
+	}
+	if a.sameNodeDatapath != nil {
+		tasks = append(tasks, a.sameNode.Run)
+		defer func() { err = errors.Join(err, a.sameNodeDatapath.Close()) }()
 	}
 	if config.Flows != agentflow.ModeOff {
 		tasks = append(tasks, a.flows.Run)
@@ -214,16 +224,17 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	}
 	a.flows = agentflow.New(config.FlowConfig, config.NodeName, config.PolicySizes.Conntrack, dp, dp.Events.Losses, a.flowLocals, log)
 	a.reports = status.NewReports(reporter, a.outlook, a.beats.Add("the loop of reports"))
-	a.tables = status.NewTables(dp.Maps, a.beats.Add("the loop of tables"), log)
+	a.tables = status.NewTables(a.maps, a.beats.Add("the loop of tables"), log)
 	a.expiry = conntrack.New(conntrack.Kernel{
 		Now: table.Monotonic, ExpireNAT: dp.NAT.Expire, ExpireConntrack: a.flows.Expire,
 		ForgetBackends: dp.NAT.ForgetBackends,
 		DestroySockets: func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.endpoints.Namespaces(), udp) },
 		ForgetPods:     dp.ForgetPods, Remembered: dp.Remembered,
 	}, a.beats.Add("the loop of conntrack"), log)
-	a.mapCounts.Read = dp.Maps
+	a.mapCounts.Read = a.maps
 	a.newServices()
 	a.newPolicies()
+	a.newSameNode(dp)
 	a.metrics = newMetrics(a)
 	a.programs = programs.New(programs.Options{
 		Datapath: dp.Attacher, Commit: dp.Commit, KubeProxy: modes.Services == lb.ModeKubeProxy, Services: a.services, Log: log,

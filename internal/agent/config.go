@@ -15,6 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/mode"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
+	"github.com/beeline-cni/beeline/internal/agent/samenode"
 	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -28,6 +29,7 @@ type (
 	PolicyConfig  = agentpolicy.Config
 	ServiceConfig = lb.Config
 	FlowConfig    = agentflow.Config
+	SocketConfig  = samenode.Config
 )
 
 // Config is the configuration of the agent.
@@ -54,6 +56,7 @@ type Config struct {
 	PolicyConfig
 	// FlowConfig configures flows.
 	FlowConfig
+	SocketConfig
 	// CNIConfDir and CNIBinDir are where the container runtime looks for networks and plugins. The agent installs
 	// both when the node is ready. Empty installs nothing.
 	CNIConfDir, CNIBinDir string
@@ -90,6 +93,7 @@ func Defaults() Config {
 		ServiceConfig:  lb.Defaults(),
 		PolicyConfig:   agentpolicy.Defaults(),
 		FlowConfig:     agentflow.Defaults(),
+		SocketConfig:   samenode.Defaults(),
 		MetricsAddress: "127.0.0.1:9965",
 	}
 	c.NodeName = name
@@ -125,7 +129,7 @@ func (c Config) Validate() error {
 	if strings.Contains(c.BPFFS, ".") {
 		errs = append(errs, fmt.Errorf("--bpffs: %q: names on a BPF file system must not contain a dot", c.BPFFS))
 	}
-	errs = append(errs, c.NodeConfig.Validate(), c.ServiceConfig.Validate(), c.PolicyConfig.Validate(), c.FlowConfig.Validate())
+	errs = append(errs, c.NodeConfig.Validate(), c.ServiceConfig.Validate(), c.PolicyConfig.Validate(), c.FlowConfig.Validate(), c.SocketConfig.Validate())
 	if c.MetricsAddress != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddress); err != nil {
 			errs = append(errs, fmt.Errorf("--metrics-address: %w", err))

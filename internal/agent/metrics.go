@@ -40,7 +40,7 @@ func newMetrics(a *Agent) *metrics {
 			Buckets: []float64{.005, .01, .025, .05, .1, .2, .5, 1, 5, 30},
 		}),
 	}
-	m.registry.MustRegister(m.requests, m.reconciles, m.changes, &nodeCollector{a}, a.flows,
+	m.registry.MustRegister(m.requests, m.reconciles, m.changes, &nodeCollector{a}, a.flows, a.sameNode,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if a.services != nil {
 		m.registry.MustRegister(a.services)

@@ -41,6 +41,9 @@ func (a *Agent) problemSources(node reconcile.Status) problemSources {
 		p.devices = append(p.devices, a.healthzProblem)
 	}
 	p.devices = append(p.devices, a.programs.Problems()...)
+	if a.sameNode != nil {
+		p.devices = append(p.devices, a.sameNode.Problems()...)
+	}
 	if a.policies == nil && node.Snapshot != nil && len(node.Snapshot.NetworkPolicies) > 0 {
 		p.policiesIgnored = node.Snapshot
 	}

@@ -29,18 +29,21 @@ func (a *Agent) Prepare(ctx context.Context, req agentapi.PrepareRequest) (_ *ag
 // Add implements agentapi.Service.
 func (a *Agent) Add(ctx context.Context, req agentapi.AddRequest) (_ *agentapi.Endpoint, err error) {
 	defer a.metrics.request("add", &err)()
+	defer a.sameNode.Wake()
 	return a.endpoints.Add(ctx, req)
 }
 
 // Delete implements agentapi.Service.
 func (a *Agent) Delete(ctx context.Context, req agentapi.DeleteRequest) (err error) {
 	defer a.metrics.request("delete", &err)()
+	defer a.sameNode.Wake()
 	return a.endpoints.Delete(ctx, req)
 }
 
 // GC implements agentapi.Service.
 func (a *Agent) GC(ctx context.Context, req agentapi.GCRequest) (err error) {
 	defer a.metrics.request("gc", &err)()
+	defer a.sameNode.Wake()
 	return a.endpoints.GC(ctx, req)
 }
 

@@ -31,7 +31,7 @@ func (a *Agent) Status(context.Context) (*agentapi.Status, error) {
 	if err := a.addPrograms(s); err != nil {
 		return nil, err
 	}
-	maps, err := a.datapath.Maps()
+	maps, err := a.maps()
 	if err != nil {
 		return nil, err
 	}
@@ -152,6 +152,7 @@ func (a *Agent) choices(node reconcile.Status) []agentapi.Choice {
 		a.modes.Choices(),
 		[]agentapi.Choice{a.flows.Status(), attach, uplink, a.tunnelChoice(node.Desired), mtu, masquerade},
 		a.serviceChoices(node.Desired),
+		[]agentapi.Choice{a.sameNode.Choice()},
 	)
 }
 

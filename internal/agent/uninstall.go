@@ -14,6 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/endpoint"
 	"github.com/beeline-cni/beeline/internal/agent/natports"
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
+	"github.com/beeline-cni/beeline/internal/datapath/samenode"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
 	"github.com/beeline-cni/beeline/internal/device/route"
@@ -76,6 +77,9 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 		say("device " + vxlan.Name)
 	}
 	step("remove tunnel", err)
+	met, err := samenode.Remove(config.BPFFS)
+	tell(met)
+	step("remove same-node sockets", err)
 	loaded, err := attach.Remove(config.BPFFS)
 	tell(loaded)
 	step("remove datapath", err)

@@ -35,7 +35,16 @@ type Pod struct {
 	// Ports are the named ports, for NetworkPolicies, in the order of the containers. Pods of a Deployment share one
 	// list.
 	Ports []ContainerPort
+	// SameNode is the value of SameNodeAnnotation.
+	SameNode string
 }
+
+// SameNodeAnnotation says how a pod exchanges TCP data with other pods of its node that have it too. The one value with
+// a meaning is SameNodeSockets.
+const SameNodeAnnotation = "networking.beeline.dev/same-node"
+
+// SameNodeSockets is from socket to socket.
+const SameNodeSockets = "sockets"
 
 // Key gives namespace and name.
 func (p *Pod) Key() Key { return Key{p.Namespace, p.Name} }
@@ -61,6 +70,9 @@ func reducePod(p *corev1.Pod) (*Pod, []fieldError) {
 		Labels:      NewLabels(p.Labels),
 		IPPools:     Intern(p.Annotations[v1alpha1.AnnotationIPPool]),
 		StatefulSet: Intern(statefulSetOf(p)),
+	}
+	if p.Annotations[SameNodeAnnotation] == SameNodeSockets {
+		pod.SameNode = SameNodeSockets // other values have no meaning, and take no memory
 	}
 	if len(p.Status.PodIPs) == 0 && p.Status.PodIP != "" {
 		if addr, ok := c.address("status.podIP", p.Status.PodIP, "a pod"); ok {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 	"github.com/beeline-cni/beeline/internal/datapath/load"
+	"github.com/beeline-cni/beeline/internal/datapath/samenode"
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
@@ -59,11 +60,11 @@ func namesIn(cell string) []string {
 	return all
 }
 
-// compiled returns the names of the programs of both objects, and their maps.
+// compiled returns the names of the programs of all objects, and their maps.
 func compiled(t *testing.T) (programs []string, maps map[string]*ebpf.MapSpec) {
 	t.Helper()
 	maps = map[string]*ebpf.MapSpec{}
-	for _, load := range []func() (*ebpf.CollectionSpec, error){bpf.Load, bpf.LoadDestroy} {
+	for _, load := range []func() (*ebpf.CollectionSpec, error){bpf.Load, bpf.LoadDestroy, bpf.LoadSameNode, bpf.LoadSameNodeDestroy} {
 		spec, err := load()
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +94,7 @@ func TestArchitectureListsMaps(t *testing.T) {
 				t.Errorf("architecture.md lists %s twice", name)
 			}
 			listed[name] = true
-			if pinned, says := slices.Contains(load.PinnedMaps, name), !strings.Contains(row[1], "not pinned"); pinned != says {
+			if pinned, says := slices.Contains(slices.Concat(load.PinnedMaps, samenode.PinnedMaps), name), !strings.Contains(row[1], "not pinned"); pinned != says {
 				t.Errorf("architecture.md: %s is pinned: %t; the table says %t", name, pinned, says)
 			}
 		}

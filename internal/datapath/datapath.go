@@ -24,6 +24,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/load"
 	"github.com/beeline-cni/beeline/internal/datapath/nat"
 	"github.com/beeline-cni/beeline/internal/datapath/policy"
+	"github.com/beeline-cni/beeline/internal/datapath/samenode"
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
@@ -92,6 +93,11 @@ func Assemble(o *load.Objects) *Datapath {
 // every device has the new programs. Until then the next agent adopts the old maps, and a crash leaves the old state
 // intact. A second call only restores missing pins.
 func (d *Datapath) Commit() error { return d.objects.Commit() }
+
+// SameNode loads the programs of same-node sockets for sockets of the cgroup: see package samenode.
+func (d *Datapath) SameNode(cgroup string, sockets uint32) (*samenode.SameNode, error) {
+	return samenode.Open(d.objects, cgroup, sockets, d.objects.Log)
+}
 
 // Close releases the agent's references to programs and maps; what is pinned keeps working.
 func (d *Datapath) Close() error { return errors.Join(d.Sockets.Close(), d.objects.Close()) }

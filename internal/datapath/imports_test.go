@@ -11,7 +11,7 @@ func TestImportsGoDown(t *testing.T) {
 	testenv.ImportsGoDown(t, "github.com/beeline-cni/beeline/internal/datapath", []string{
 		"bpf", "config", "table", "kernel",
 		"conntrack", "nat", "fwd", "lb", "policy", "flow",
-		"load", "attach",
+		"load", "attach", "samenode",
 		".", // the assembly
 		"internal/fixtures", "internal/testmaps", "internal/harness", "internal/netlab",
 	})

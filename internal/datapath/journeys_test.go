@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 	"github.com/beeline-cni/beeline/internal/datapath/flow"
 )
@@ -100,11 +102,13 @@ func TestJourneys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	destroy, err := bpf.LoadDestroy()
-	if err != nil {
-		t.Fatal(err)
+	for _, other := range []func() (*ebpf.CollectionSpec, error){bpf.LoadDestroy, bpf.LoadSameNode, bpf.LoadSameNodeDestroy} {
+		object, err := other()
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(spec.Programs, object.Programs)
 	}
-	maps.Copy(spec.Programs, destroy.Programs)
 	named := map[string]bool{}
 	for _, j := range journeys {
 		if len(j.header) != 4 || j.header[1] != "function" || j.header[2] != "file" {

@@ -29,6 +29,8 @@ type Beeline struct {
 	withoutSockets bool
 	// presence says which policies exist in the policy suite.
 	presence policies.Presence
+	// annotations are those of all pods, in labs without an API server.
+	annotations map[string]string
 }
 
 // The networks of this project in the suites network and services.
@@ -44,6 +46,11 @@ var (
 	beelineVXLAN = Beeline{
 		name: "beeline-vxlan", flags: []string{"--routing", "ebpf", "--tunnel", "vxlan"},
 		description: "Beeline with --tunnel=vxlan: packets for the other node go past the node's stack into VXLAN; MTU 50 less than the wire's",
+	}
+	beelineSameNode = Beeline{
+		name: "beeline-same-node", flags: []string{"--routing", "ebpf", "--same-node", "sockets"},
+		annotations: map[string]string{"networking.beeline.dev/same-node": "sockets"},
+		description: "Beeline with --same-node=sockets, which all pods opted in to: TCP data of one node's pods goes from socket to socket (experimental)",
 	}
 	beelineSocket = Beeline{
 		name: "beeline-socket", flags: []string{"--routing", "ebpf", "--services", "ebpf"},

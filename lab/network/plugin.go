@@ -31,6 +31,11 @@ func makePod(ctx context.Context, n Network, lab *testbed.Lab, node *testbed.Nod
 	if cni == nil {
 		return NodeAsPod(node, p.Name, lab.MTU), nil
 	}
+	if b, ok := n.(Beeline); ok {
+		if err := b.declare(lab, node, p); err != nil {
+			return nil, err
+		}
+	}
 	// Not a named result: what is undone below must not be what is returned.
 	pod, err := lab.NewPodNetns(ctx, node, p.Name)
 	if err != nil {

@@ -87,3 +87,26 @@ GLOBAL_FN __s64 policy_allows(__u32 set, __u32 identity, __u32 proto_port)
 	policy = bpf_map_lookup_elem(&policy_ports, &key);
 	return policy ? (__s64)*policy : POLICY_DENIED;
 }
+
+/*
+ * Evaluates the rules of one end for the other: the NetworkPolicy that allows it, or a negative drop reason.
+ * `proto_port` as in policy_proto_port. A node address need not be the node: kube-proxy masquerades forwarded
+ * packets.
+ */
+static __always_inline __s64 policy_rules(__u32 set, const struct address *other, __u32 proto_port,
+					  enum drop_reason forbidden)
+{
+	__u32 identity;
+	__s64 policy;
+
+	if (!set)
+		return 0;
+	if (set == POLICY_SET_PENDING)
+		return -(__s64)(forbidden == DROP_INGRESS_POLICY ? DROP_INGRESS_POLICY_PENDING
+								 : DROP_EGRESS_POLICY_PENDING);
+	identity = policy_identity(other, IDENTITY_BY_ALL);
+	if (unlikely(identity == IDENTITY_NODE))
+		identity = policy_identity(other, IDENTITY_BY_CIDRS);
+	policy = policy_allows(set, identity, proto_port);
+	return policy == POLICY_DENIED ? -(__s64)forbidden : policy;
+}

@@ -57,28 +57,6 @@ static __always_inline bool policy_is_exempt(struct __sk_buff *skb, const struct
 }
 
 /*
- * Evaluates the rules of one end for the other: the NetworkPolicy that allows it, or a negative drop reason. A
- * node address need not be the node: kube-proxy masquerades forwarded packets.
- */
-static __always_inline __s64 policy_rules(const struct policy_context *pc, __u32 set, const struct address *other,
-					  __be16 port, enum drop_reason forbidden)
-{
-	__u32 identity;
-	__s64 policy;
-
-	if (!set)
-		return 0;
-	if (set == POLICY_SET_PENDING)
-		return -(__s64)(forbidden == DROP_INGRESS_POLICY ? DROP_INGRESS_POLICY_PENDING
-								 : DROP_EGRESS_POLICY_PENDING);
-	identity = policy_identity(other, IDENTITY_BY_ALL);
-	if (unlikely(identity == IDENTITY_NODE))
-		identity = policy_identity(other, IDENTITY_BY_CIDRS);
-	policy = policy_allows(set, identity, policy_proto_port(pc->transport.tuple.protocol, port, pc->known));
-	return policy == POLICY_DENIED ? -(__s64)forbidden : policy;
-}
-
-/*
  * Evaluates the policies of both ends, as far as `directions` (enum ct_flag) names them, for a connection that the
  * packet's sender initiates, or with `reply` its receiver. POLICY_ALLOWED, with the NetworkPolicies in pc->entry,
  * or a drop reason.
@@ -91,7 +69,7 @@ GLOBAL_FN int policy_verdict(struct __sk_buff *skb, __u32 directions, bool reply
 	__s64 egress = 0, ingress = 0;
 	const struct policy_pod *pod;
 	const struct tuple *t;
-	__be16 port;
+	__u32 proto_port;
 
 	if (!policy_tracks())
 		return POLICY_ALLOWED;
@@ -100,14 +78,14 @@ GLOBAL_FN int policy_verdict(struct __sk_buff *skb, __u32 directions, bool reply
 	t = &pc->transport.tuple;
 	initiator = reply ? &t->destination : &t->source;
 	other = reply ? &t->source : &t->destination;
-	port = reply ? t->source_port : t->destination_port;
+	proto_port = policy_proto_port(t->protocol, reply ? t->source_port : t->destination_port, pc->known);
 	if (directions & CT_EGRESS) {
 		pod = bpf_map_lookup_elem(&policy_pods, initiator);
-		egress = policy_rules(pc, pod ? pod->egress : 0, other, port, DROP_EGRESS_POLICY);
+		egress = policy_rules(pod ? pod->egress : 0, other, proto_port, DROP_EGRESS_POLICY);
 	}
 	if (directions & CT_INGRESS && egress >= 0) {
 		pod = bpf_map_lookup_elem(&policy_pods, other);
-		ingress = policy_rules(pc, pod ? pod->ingress : 0, initiator, port, DROP_INGRESS_POLICY);
+		ingress = policy_rules(pod ? pod->ingress : 0, initiator, proto_port, DROP_INGRESS_POLICY);
 	}
 	if (egress < 0 || ingress < 0) {
 		if (!policy_is_exempt(skb, pc))

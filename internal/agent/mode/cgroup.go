@@ -13,9 +13,9 @@ import (
 var errNoCgroup = errors.New("cgroup2 is not mounted: what pods and this node send to Services is translated packet by packet; " +
 	"mount it (mount -t cgroup2 none /sys/fs/cgroup), or say where it is (--cgroup)")
 
-// findCgroup gives a cgroup2 directory above all processes of this node: the configured one, or with "auto" the
+// FindCgroup gives a cgroup2 directory above all processes of this node: the configured one, or with "auto" the
 // highest one that is mounted. In a container that is the node's root, if it is mounted there.
-func findCgroup(path string) (string, error) {
+func FindCgroup(path string) (string, error) {
 	if path != "auto" {
 		if _, err := os.Stat(path); err != nil {
 			return "", fmt.Errorf("--cgroup: %w", err)

@@ -49,7 +49,7 @@ func Choose(requested Requested) (Modes, error) {
 		m.Services = lb.ModeEBPF
 	}
 	if m.Services == lb.ModeEBPF {
-		m.Cgroup, m.NoCgroup = findCgroup(requested.Cgroup)
+		m.Cgroup, m.NoCgroup = FindCgroup(requested.Cgroup)
 	}
 	if m.Routing != node.RoutingEBPF || m.Services != lb.ModeKubeProxy {
 		return m, nil

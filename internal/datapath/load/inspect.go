@@ -1,7 +1,6 @@
 package load
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
@@ -17,23 +16,11 @@ func (o *Objects) DescribePrograms() ([]table.ProgramInfo, error) {
 		if program == nil {
 			continue // this configuration does not need it
 		}
-		info, err := program.Info()
+		info, err := table.DescribeProgram(name, program)
 		if err != nil {
-			return nil, fmt.Errorf("describe program %s: %w", name, err)
+			return nil, err
 		}
-		out := table.ProgramInfo{Name: name, Tag: info.Tag}
-		if id, ok := info.ID(); ok {
-			out.ID = uint32(id)
-		}
-		if n, ok := info.VerifiedInstructions(); ok {
-			out.Instructions = n
-		}
-		stats, err := program.Stats()
-		if err != nil {
-			return nil, fmt.Errorf("read statistics of program %s: %w", name, err)
-		}
-		out.RunCount, out.RunTime = stats.RunCount, uint64(stats.Runtime.Nanoseconds())
-		all = append(all, out)
+		all = append(all, info)
 	}
 	return all, nil
 }
@@ -42,19 +29,11 @@ func (o *Objects) DescribePrograms() ([]table.ProgramInfo, error) {
 func (o *Objects) DescribeMaps() ([]table.MapInfo, error) {
 	var all []table.MapInfo
 	for _, name := range slices.Concat(PinnedMaps, PrivateMaps) {
-		m := o.ByName[name]
-		info, err := m.Info()
+		info, err := table.DescribeMap(name, o.ByName[name])
 		if err != nil {
-			return nil, fmt.Errorf("describe map %s: %w", name, err)
+			return nil, err
 		}
-		out := table.MapInfo{Name: name, Type: m.Type().String(), MaxEntries: m.MaxEntries()}
-		if bytes, ok := info.Memlock(); ok {
-			out.Bytes = bytes
-		}
-		if out.Entries, err = table.Count(m); err != nil {
-			return nil, fmt.Errorf("count entries of map %s: %w", name, err)
-		}
-		all = append(all, out)
+		all = append(all, info)
 	}
 	return all, nil
 }

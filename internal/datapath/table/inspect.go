@@ -1,6 +1,7 @@
 package table
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -28,6 +29,43 @@ type MapInfo struct {
 	MaxEntries uint32
 	// Bytes is the memory that the map uses now.
 	Bytes uint64
+}
+
+// DescribeProgram describes a loaded program.
+func DescribeProgram(name string, program *ebpf.Program) (ProgramInfo, error) {
+	info, err := program.Info()
+	if err != nil {
+		return ProgramInfo{}, fmt.Errorf("describe program %s: %w", name, err)
+	}
+	out := ProgramInfo{Name: name, Tag: info.Tag}
+	if id, ok := info.ID(); ok {
+		out.ID = uint32(id)
+	}
+	if n, ok := info.VerifiedInstructions(); ok {
+		out.Instructions = n
+	}
+	stats, err := program.Stats()
+	if err != nil {
+		return ProgramInfo{}, fmt.Errorf("read statistics of program %s: %w", name, err)
+	}
+	out.RunCount, out.RunTime = stats.RunCount, uint64(stats.Runtime.Nanoseconds())
+	return out, nil
+}
+
+// DescribeMap describes a map with its memory.
+func DescribeMap(name string, m *ebpf.Map) (MapInfo, error) {
+	info, err := m.Info()
+	if err != nil {
+		return MapInfo{}, fmt.Errorf("describe map %s: %w", name, err)
+	}
+	out := MapInfo{Name: name, Type: m.Type().String(), MaxEntries: m.MaxEntries()}
+	if bytes, ok := info.Memlock(); ok {
+		out.Bytes = bytes
+	}
+	if out.Entries, err = Count(m); err != nil {
+		return MapInfo{}, fmt.Errorf("count entries of map %s: %w", name, err)
+	}
+	return out, nil
 }
 
 // SharedMaps are full when many pods use their whole shares: a pod at its limit evicts its own entries

@@ -3,6 +3,7 @@ package sock
 import (
 	"fmt"
 
+	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,6 +18,18 @@ func NetnsCookie() (uint64, error) {
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if err != nil {
 		return 0, fmt.Errorf("get the cookie of the network namespace: %w", err)
+	}
+	return cookie, nil
+}
+
+// NetnsCookieAt returns the cookie of the network namespace at a path.
+func NetnsCookieAt(path string) (cookie uint64, err error) {
+	err = ns.WithNetNSPath(path, func(ns.NetNS) error {
+		cookie, err = NetnsCookie()
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("enter network namespace %s: %w", path, err)
 	}
 	return cookie, nil
 }
