@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/beeline-cni/beeline/internal/device/kernelprobe"
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/netlab"
@@ -45,6 +46,8 @@ type network struct {
 	// agents run with these flags; without agents there are no pods.
 	agents bool
 	flags  []string
+	// missing says what the kernel lacks for it.
+	missing func() error
 	// most is how many times the instructions of nodes without Beeline a path may take: some hundredths above what
 	// docs/measured/instructions.md says.
 	most map[string]float64
@@ -53,8 +56,14 @@ type network struct {
 // networks are nodes without Beeline, to which the others compare, and Beeline's kinds of pods.
 var networks = []network{
 	{name: "none"},
-	{name: "veth", agents: true, most: map[string]float64{"node": 1.09, "remote": 1.18, "local": 1.07}},
+	{name: "veth", agents: true, flags: []string{"--device=veth"}, most: map[string]float64{"node": 1.09, "remote": 1.18, "local": 1.07}},
+	{
+		name: "netkit", agents: true, flags: []string{"--device=netkit"}, missing: noNetkit,
+		most: map[string]float64{"node": 1.09, "remote": 1.15, "local": 1.10},
+	},
 }
+
+func noNetkit() error { return kernelprobe.Netkit(func(int) error { return nil }) }
 
 // path is where two ends are.
 type path struct {
@@ -79,6 +88,11 @@ func TestTransaction(t *testing.T) {
 	var node float64
 	for _, n := range networks {
 		t.Run(n.name, func(t *testing.T) {
+			if n.missing != nil {
+				if err := n.missing(); err != nil {
+					testenv.Missing(t, "not on this kernel: "+err.Error())
+				}
+			}
 			for _, p := range n.paths(t) {
 				count := repeatedCost(t, n, p)
 				if !n.agents {
