@@ -38,9 +38,9 @@ func buildImage(ctx context.Context, s store, work string, k kernel, tests []tes
 	if err != nil || len(found) != 1 {
 		return image{}, fmt.Errorf("%d kernels in %s, want one: remove the directory to fetch it again", len(found), tree)
 	}
-	img := image{kernel: found[0], initrd: filepath.Join(work, k.version+".cpio")}
+	img := image{kernel: found[0], initrd: filepath.Join(work, k.version+"-"+k.device+".cpio")}
 
-	root := filepath.Join(work, "root-"+k.version)
+	root := filepath.Join(work, "root-"+k.version+"-"+k.device)
 	if err := fillRoot(ctx, s, root, busybox, k, tests, machines); err != nil {
 		return image{}, err
 	}

@@ -21,6 +21,17 @@ type kernel struct {
 	skip string
 	// network says that the test of a network runs on this kernel.
 	network bool
+	// netkit says that this kernel has netkit devices.
+	netkit bool
+	// device is the kind of pods' devices in a run of these tests; see kernel.perDevice.
+	device string
+}
+
+func (k kernel) String() string {
+	if k.device == netkit {
+		return "Linux " + k.version + " netkit"
+	}
+	return "Linux " + k.version
 }
 
 // kernels: the oldest that Beeline supports (no tcx, no netkit: all programs are filters there), which runs every test that meets the
@@ -37,13 +48,13 @@ var kernels = []kernel{
 		version: "6.12", pkg: debian{name: "linux-image-6.12-cloud-amd64"}, complete: true,
 		only:  map[string][]string{datapathDir: betweenOldestAndHere, endToEndDir: oldHooks, adversaryDir: nil},
 		quick: map[string][]string{datapathDir: firstAnswers, endToEndDir: firstPrograms, adversaryDir: nil},
-		skip:  attachedAsFilters, network: true,
+		skip:  attachedAsFilters, network: true, netkit: true,
 	},
 	{
 		version: "6.18", pkg: debian{pattern: `^linux-image-6\.18\.[0-9.]+\+deb13-cloud-amd64$`, suite: "trixie-backports"}, complete: true,
 		only:  map[string][]string{datapathDir: newest},
 		quick: map[string][]string{datapathDir: newest, endToEndDir: nil, adversaryDir: nil},
-		skip:  attachedAsFilters,
+		skip:  attachedAsFilters, netkit: true,
 	},
 }
 

@@ -15,9 +15,7 @@ import (
 
 // machine is a run of one kernel with one part of its tests.
 type machine struct {
-	kernel kernel
-	// device is the kind of pods' devices.
-	device      string
+	kernel      kernel
 	image       image
 	part, parts int
 	// console is the file for the kernel's messages.
@@ -31,14 +29,10 @@ type machine struct {
 }
 
 func (m machine) String() string {
-	name := "Linux " + m.kernel.version
-	if m.device != "veth" {
-		name += " " + m.device
-	}
 	if m.parts == 1 {
-		return name
+		return m.kernel.String()
 	}
-	return fmt.Sprintf("%s (%d of %d)", name, m.part+1, m.parts)
+	return fmt.Sprintf("%s (%d of %d)", m.kernel, m.part+1, m.parts)
 }
 
 // kernelOptions turn off mitigations and accounting, a tenth of the tests' time, and let the kernel trust the clock. Without
@@ -85,7 +79,7 @@ func runMachine(ctx context.Context, m machine, events io.Writer) error {
 	}
 	cmd := exec.CommandContext(ctx, qemu, append(accel, "-cpu", "max", "-smp", "1", "-m", "2048",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-kernel", m.image.kernel, "-initrd", m.image.initrd, "-append", fmt.Sprintf("console=ttyS0 panic=-1 part=%d device=%s ", m.part, m.device)+parameters,
+		"-kernel", m.image.kernel, "-initrd", m.image.initrd, "-append", fmt.Sprintf("console=ttyS0 panic=-1 part=%d device=%s ", m.part, m.kernel.device)+parameters,
 		"-serial", "file:"+m.console, "-serial", "stdio")...)
 	cmd.Stderr = os.Stderr
 	// QEMU would change a terminal's settings, and Ctrl-C is for this program.

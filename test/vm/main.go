@@ -9,7 +9,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -47,6 +46,10 @@ func run(ctx context.Context, args []string) error {
 			kernels[i] = k.hurried()
 		}
 	}
+	var runs []kernel
+	for _, k := range kernels {
+		runs = append(runs, k.perDevice(*device)...)
+	}
 	packages := flags.Args()
 	switch {
 	case *instructions:
@@ -71,16 +74,19 @@ func run(ctx context.Context, args []string) error {
 	// A machine has one CPU, a thread here, so one machine runs per core. A second CPU would not help: most of the time is the verifier's,
 	// which uses one. The kernel also patches its code when programs are attached, and emulation may fail while another CPU runs that code.
 	var all []machine
-	for _, k := range kernels {
+	for _, k := range runs {
 		chosen, most := k.choose(tests)
+		if most == 0 {
+			continue
+		}
 		parts := min(*atOnce, most) // every machine has a test
 		image, err := buildImage(ctx, store, work, k, chosen, parts)
 		if err != nil {
-			return fmt.Errorf("build image of Linux %s: %w", k.version, err)
+			return fmt.Errorf("build image of %s: %w", k, err)
 		}
 		for part := range parts {
-			console := filepath.Join(work, fmt.Sprintf("%s.%d.console", k.version, part))
-			all = append(all, machine{kernel: k, device: cmp.Or(*device, "veth"), image: image, part: part, parts: parts, console: console, accel: *accel, limit: *limit, progress: *progress, instructions: *instructions})
+			console := filepath.Join(work, fmt.Sprintf("%s.%s.%d.console", k.version, k.device, part))
+			all = append(all, machine{kernel: k, image: image, part: part, parts: parts, console: console, accel: *accel, limit: *limit, progress: *progress, instructions: *instructions})
 		}
 	}
 	return runAll(ctx, all, *atOnce)

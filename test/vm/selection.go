@@ -41,6 +41,13 @@ var oldHooks = []string{
 	"TestTunnelOutlivesAgent",
 }
 
+// onNetkit are the tests of internal/datapath that run a second time, on netkit devices: each path of packets once. The tests of programs
+// run on netkit devices alone where there are any: this machine runs them on veth.
+var onNetkit = []string{
+	"TestRedirect", "TestEchoesCross", "TestExternalMasqueraded", "TestTunnelCarries", "TestNodePortDSR", "TestNodePortOfHostThroughTunnel", "TestPolicyTraffic",
+	"TestFlowsReportAll",
+}
+
 // firstPrograms are those of -quick: pods on two nodes reach each other, and nothing is left of it.
 var firstPrograms = []string{"TestUninstall"}
 
@@ -72,8 +79,45 @@ func (k kernel) hurried() kernel {
 	return k
 }
 
+// The kinds of pods' devices, as BEELINE_DEVICE wants them.
+const (
+	veth   = "veth"
+	netkit = "netkit"
+)
+
+// perDevice is the kernel once for each kind of device, with the tests that run on it. If only is not empty, all tests run on
+// that kind.
+func (k kernel) perDevice(only string) []kernel {
+	if only != "" {
+		k.device, k.netkit = only, false
+		return []kernel{k}
+	}
+	k.device = veth
+	if !k.netkit {
+		return []kernel{k}
+	}
+	other := k
+	other.device = netkit
+	return []kernel{k, other}
+}
+
+// has says whether the tests of the package in dir run on this kernel's kind of devices.
+func (k kernel) has(dir, test string) bool {
+	switch {
+	case !k.netkit:
+		return true
+	case k.device == netkit:
+		return startsPrograms(dir) || listed(dir) == datapathDir && named(onNetkit, test)
+	default:
+		return !startsPrograms(dir)
+	}
+}
+
 // runs says whether a test of the package in dir runs on this kernel.
 func (k kernel) runs(dir, test string) bool {
+	if !k.has(dir, test) {
+		return false
+	}
 	if dir == networkDir {
 		return k.network && test == networkTest
 	}

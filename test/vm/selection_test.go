@@ -63,6 +63,7 @@ func TestListsNameTests(t *testing.T) {
 		measured[dir] = slices.Collect(maps.Keys(tests))
 	}
 	check("seconds", measured)
+	check("onNetkit", map[string][]string{datapathDir: onNetkit})
 	check("networkTest", map[string][]string{networkDir: {networkTest}})
 }
 
@@ -109,9 +110,9 @@ func TestEveryTestHasAMachine(t *testing.T) {
 	}
 }
 
-// Whatever is not left out by name runs on the newest kernel, and -quick runs few of the tests of programs.
+// Whatever is not left out by name runs on the newest kernel with netkit devices, and -quick runs few of the tests of programs.
 func TestProgramsHaveAMachine(t *testing.T) {
-	newest := kernels[len(kernels)-1]
+	newest := kernels[len(kernels)-1].perDevice("")[1]
 	quick := 0
 	for _, dir := range []string{endToEndDir, adversaryDir} {
 		for _, test := range append(testsOf(t, dir), "TestThatIsNewHere") {
@@ -119,8 +120,10 @@ func TestProgramsHaveAMachine(t *testing.T) {
 				t.Errorf("%s: runs on the newest kernel is %t", test, newest.runs(dir, test))
 			}
 			for _, k := range kernels {
-				if k.hurried().runs(dir, test) {
-					quick++
+				for _, each := range k.hurried().perDevice("") {
+					if each.runs(dir, test) {
+						quick++
+					}
 				}
 			}
 		}
