@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 // sender writes whole frames to a device.
@@ -21,7 +22,7 @@ type packetSocket struct {
 }
 
 func (s packetSocket) send(frame []byte) error {
-	return unix.Sendto(s.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: s.index})
+	return netlab.Sent(unix.Sendto(s.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: s.index}))
 }
 
 // openPacket opens an AF_PACKET socket with one option set. The test's cleanup closes it.

@@ -16,6 +16,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 // TestSpoofedSource sends from a pod with the source address of another pod, of the node and of an external host. No
@@ -237,7 +238,7 @@ func newRawSocket(netns testbed.Netns, to net.HardwareAddr) (*rawSocket, error) 
 func (r *rawSocket) send(etherType uint16, data []byte) error {
 	frame := append(append([]byte{}, r.to...), r.from...)
 	frame = binary.BigEndian.AppendUint16(frame, etherType)
-	return unix.Sendto(r.fd, append(frame, data...), 0, &unix.SockaddrLinklayer{Ifindex: r.index})
+	return netlab.Sent(unix.Sendto(r.fd, append(frame, data...), 0, &unix.SockaddrLinklayer{Ifindex: r.index}))
 }
 
 func (r *rawSocket) close() { _ = errors.Join(unix.Close(r.fd)) }
