@@ -35,7 +35,7 @@ func (l *lab) server(t *testing.T, allowed bool) {
 
 // Policies decide about messages between sockets as about packets: what is revoked does not arrive, in either
 // direction, and both applications get an error.
-func TestPolicyRevokes(t *testing.T) {
+func TestPolicyRevokesPairs(t *testing.T) {
 	for _, family := range fixtures.Families {
 		l := newLab(t, withPolicy)
 		l.join(t, l.A1, l.A2)
