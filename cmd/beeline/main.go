@@ -17,6 +17,7 @@ func newRootCommand(e cli.Env) *cobra.Command {
 		newStatusCommand(e),
 		newEndpointsCommand(e),
 		newServicesCommand(e),
+		newIPPoolsCommand(e),
 		newPoliciesCommand(e),
 		newPolicyCommand(e),
 		newDropsCommand(e),

@@ -21,6 +21,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 	"github.com/beeline-cni/beeline/internal/testenv"
@@ -59,6 +60,7 @@ func onAdding(t *testing.T, routing node.Routing, test func(a *adding)) {
 			return err
 		}
 		a.endpoints.Update(endpoint.Node{MTU: 1500})
+		a.ipPools.Update(&cluster.Snapshot{})
 		if !a.datapath.HaveTCX() {
 			testenv.Missing(t, "programs are filters, which have no pinned links")
 		}

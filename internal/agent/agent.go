@@ -20,6 +20,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
 	"github.com/beeline-cni/beeline/internal/agent/httpserve"
+	"github.com/beeline-cni/beeline/internal/agent/ippools"
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agent/mode"
@@ -62,6 +63,7 @@ type Agent struct {
 	sameNode *samenode.SameNode
 	// sameNodeDatapath is nil without --same-node=sockets, or if the node cannot do it.
 	sameNodeDatapath *dpsamenode.SameNode
+	ipPools  *ippools.Pools
 	// wake requests a reconciliation.
 	wake       loop.Signal
 	reconciler *reconcile.Reconciler
@@ -132,10 +134,12 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 				}
 				a.flows.Update(s)
 				a.sameNode.Update(s)
+				a.ipPools.Update(s)
 				a.reconciler.Update(s)
 			})
 		},
 		a.reconciler.Run,
+		a.ipPools.Run,
 	}
 	if a.reporter != nil {
 		tasks = append(tasks, a.reports.Run, a.reporter.Run)
@@ -235,6 +239,9 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	a.newServices()
 	a.newPolicies()
 	a.newSameNode(dp)
+	if a.ipPools, err = a.newIPPools(); err != nil {
+		return nil, errors.Join(err, dp.Close())
+	}
 	a.metrics = newMetrics(a)
 	a.programs = programs.New(programs.Options{
 		Datapath: dp.Attacher, Commit: dp.Commit, KubeProxy: modes.Services == lb.ModeKubeProxy, Services: a.services, Log: log,

@@ -12,7 +12,7 @@ func TestImportsGoDown(t *testing.T) {
 		"value", "problem", "httpserve", "loop",
 		"failclosed", "conntrack", "flow", "lb", "node", "policy", "natports",
 		"mode", "endpoint", "programs", "samenode",
-		"status", "source", "reconcile",
+		"status", "source", "ippools", "reconcile",
 		".", // wires them
 	})
 }

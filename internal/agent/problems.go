@@ -44,6 +44,9 @@ func (a *Agent) problemSources(node reconcile.Status) problemSources {
 	if a.sameNode != nil {
 		p.devices = append(p.devices, a.sameNode.Problems()...)
 	}
+	if a.ipPools != nil {
+		p.devices = append(p.devices, a.ipPools.Problems()...)
+	}
 	if a.policies == nil && node.Snapshot != nil && len(node.Snapshot.NetworkPolicies) > 0 {
 		p.policiesIgnored = node.Snapshot
 	}

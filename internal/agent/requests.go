@@ -11,7 +11,7 @@ import (
 func (a *Agent) endpointOptions() endpoint.Options {
 	return endpoint.Options{
 		Config: a.config.NodeConfig, LB: a.config.ServiceConfig, MetricsAddress: a.config.MetricsAddress,
-		Device: a.modes.Device, NoNetkit: a.modes.NoNetkit, StateDir: a.config.StateDir, Routing: a.modes.Routing, Lock: &a.mu, Pool: a.pool,
+		Device: a.modes.Device, NoNetkit: a.modes.NoNetkit, StateDir: a.config.StateDir, Routing: a.modes.Routing, Lock: &a.mu, Pool: a.pool, IPPools: a.ipPools,
 		Datapath: endpoint.Datapath{
 			Endpoints: a.datapath.Endpoints, ForgetConnections: a.datapath.Conntrack.Forget,
 			Detach: a.datapath.Detach, CheckPod: a.datapath.CheckPod,
@@ -52,6 +52,9 @@ func (a *Agent) Check(_ context.Context, att agentapi.Attachment) (_ *agentapi.E
 	defer a.metrics.request("check", &err)()
 	return a.endpoints.Check(att)
 }
+
+// IPPools implements agentapi.Service.
+func (a *Agent) IPPools(context.Context) ([]agentapi.IPPool, error) { return a.ipPools.List(), nil }
 
 // Endpoints implements agentapi.Service.
 func (a *Agent) Endpoints(context.Context) ([]agentapi.Endpoint, error) { return a.endpoints.List() }

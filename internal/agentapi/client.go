@@ -61,6 +61,11 @@ func (c *Client) Services(ctx context.Context, which ServiceFilter) ([]ServicePo
 	return call[[]ServicePort](ctx, c, PathServices, which)
 }
 
+// IPPools implements Service.
+func (c *Client) IPPools(ctx context.Context) ([]IPPool, error) {
+	return call[[]IPPool](ctx, c, PathIPPools, nil)
+}
+
 // Policies implements Service.
 func (c *Client) Policies(ctx context.Context, which PolicyFilter) ([]NetworkPolicy, error) {
 	return call[[]NetworkPolicy](ctx, c, PathPolicies, which)

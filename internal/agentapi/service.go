@@ -24,6 +24,8 @@ type Service interface {
 	Endpoints(ctx context.Context) ([]Endpoint, error)
 	// Services lists the ports of Services on this node, sorted by the names of the Services.
 	Services(ctx context.Context, which ServiceFilter) ([]ServicePort, error)
+	// IPPools lists the IPPools of the cluster with their use, sorted by name.
+	IPPools(ctx context.Context) ([]IPPool, error)
 	// Policies lists the NetworkPolicies of the cluster with their state on this node, sorted by name.
 	Policies(ctx context.Context, which PolicyFilter) ([]NetworkPolicy, error)
 	// ExplainPolicy says whether policies allow a connection; CodeInvalid if the question is invalid, CodeNotFound if
@@ -51,6 +53,7 @@ const (
 	PathStatus    = "/v1/status"
 	PathEndpoints = "/v1/endpoints"
 	PathServices  = "/v1/services"
+	PathIPPools   = "/v1/ippools"
 	PathPolicies  = "/v1/policies"
 	PathExplain   = "/v1/policies/explain"
 	PathDrops     = "/v1/drops"

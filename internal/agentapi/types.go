@@ -91,6 +91,9 @@ type Endpoint struct {
 	PodMAC  string `json:"podMAC"`
 	// Addresses are at most one of each family.
 	Addresses []netip.Addr `json:"addresses"`
+	// Pool is the IPPool of the addresses; empty for those of the node's range. StatefulSet keeps them.
+	Pool        string `json:"pool,omitempty"`
+	StatefulSet string `json:"statefulSet,omitempty"`
 	// MTU of the pod's device, in bytes, without the link-layer header.
 	MTU int `json:"mtu"`
 	// Namespace is the kernel's id of the pod's network namespace in the host's, plus 1: the datapath finds the pod's

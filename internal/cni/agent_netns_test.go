@@ -110,6 +110,8 @@ func (a *agent) Status(context.Context) (*agentapi.Status, error) { return &agen
 
 func (a *agent) Endpoints(context.Context) ([]agentapi.Endpoint, error) { return nil, nil }
 
+func (a *agent) IPPools(context.Context) ([]agentapi.IPPool, error) { return nil, nil }
+
 func (a *agent) Services(context.Context, agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
 	return nil, nil
 }

@@ -98,13 +98,16 @@ func (a *Allocator) begin(att Attachment, r Request) (*attachment, error) {
 	return at, nil
 }
 
-// Commit says that an attachment has an endpoint.
-func (a *Allocator) Commit(att Attachment) {
+// Commit says that an attachment has an endpoint. It is an error if Release came before.
+func (a *Allocator) Commit(att Attachment) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if at := a.attachments[att]; at != nil && at.state == adding {
-		at.state = live
+	at := a.attachments[att]
+	if at == nil || at.state != adding {
+		return fmt.Errorf("container %s, interface %s: was deleted within its ADD", att.ContainerID, att.IfName)
 	}
+	at.state = live
+	return nil
 }
 
 // inOrder gives the pools, those with addresses of the same pod first.

@@ -94,6 +94,8 @@ type Allocator struct {
 	synced chan struct{} // closed when the claims are known
 	// attachments are those of this node that have addresses, or are about to get or to lose them.
 	attachments map[Attachment]*attachment
+	// unknown are addresses of endpoints whose attachment is unknown.
+	unknown map[netip.Addr]bool
 	// due has capacity 1: there is work for Run.
 	due chan struct{}
 	// collected is the last claim of others that a pass has looked at; only Run uses it.
@@ -142,13 +144,27 @@ func New(o Options, existing []Live) *Allocator {
 	if o.PoolsKnown == nil {
 		o.PoolsKnown = func() bool { return true }
 	}
-	a := &Allocator{Options: o, index: newIndex(o.Node), synced: make(chan struct{}), attachments: map[Attachment]*attachment{}, due: make(chan struct{}, 1)}
+	a := &Allocator{Options: o, index: newIndex(o.Node), synced: make(chan struct{}), attachments: map[Attachment]*attachment{}, unknown: map[netip.Addr]bool{}, due: make(chan struct{}, 1)}
 	for _, e := range existing {
-		at := newAttachment(e.Request, live)
-		at.pool, at.addresses = e.Pool, e.Addresses
-		a.attachments[e.Attachment] = at
+		a.Adopt(e)
 	}
 	return a
+}
+
+// Adopt takes over an attachment with an endpoint of an earlier agent, before Run. Without a ContainerID it is not known
+// whose the addresses are: their claims stay as they are.
+func (a *Allocator) Adopt(e Live) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e.ContainerID == "" {
+		for _, addr := range e.Addresses {
+			a.unknown[addr] = true
+		}
+		return
+	}
+	at := newAttachment(e.Request, live)
+	at.pool, at.addresses = e.Pool, e.Addresses
+	a.attachments[e.Attachment] = at
 }
 
 func newAttachment(r Request, s state) *attachment {

@@ -59,7 +59,9 @@ func (n *node) mustAllocate(container string, r Request) []netip.Addr {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.agent.Commit(att)
+	if err := n.agent.Commit(att); err != nil {
+		n.t.Fatal(err)
+	}
 	return got.Addresses
 }
 
@@ -149,12 +151,16 @@ func TestAddWithinDelete(t *testing.T) {
 	if _, err := a.Allocate(t.Context(), att, r); err != nil {
 		t.Fatal(err)
 	}
-	a.Commit(att)
+	if err := a.Commit(att); err != nil {
+		panic(err)
+	}
 	busy.meanwhile = func() {
 		if _, err := a.Allocate(t.Context(), att, r); err != nil {
 			t.Error(err)
 		}
-		a.Commit(att)
+		if err := a.Commit(att); err != nil {
+			panic(err)
+		}
 	}
 	a.Release(att)
 	if err := a.release(t.Context()); err != nil || len(w.store.All()) != 2 {
@@ -327,7 +333,9 @@ func TestNamespaceLeavesAddresses(t *testing.T) {
 		att := Attachment{fmt.Sprint("c", i), "eth0"}
 		if _, err = n.agent.Allocate(t.Context(), att, Request{Namespace: "greedy", Pod: fmt.Sprint("p", i), Pools: w.pools.Pools}); err == nil {
 			got++
-			n.agent.Commit(att)
+			if err := n.agent.Commit(att); err != nil {
+				panic(err)
+			}
 		}
 	}
 	if got != 5 || err == nil || !strings.Contains(err.Error(), "namespace greedy has 5") {
@@ -376,7 +384,9 @@ func TestAgentsAtOnce(t *testing.T) {
 					t.Errorf("%s: %v", att.ContainerID, err)
 					return
 				}
-				a.Commit(att)
+				if err := a.Commit(att); err != nil {
+					panic(err)
+				}
 				mu.Lock()
 				for _, addr := range got.Addresses {
 					if other := has[addr]; other != "" {
@@ -426,7 +436,9 @@ func BenchmarkAllocate(b *testing.B) {
 			if _, err := a.Allocate(b.Context(), att, Request{Namespace: "shop", Pod: att.ContainerID, PodUID: att.ContainerID, Pools: set.Pools}); err != nil {
 				b.Error(err)
 			}
-			a.Commit(att)
+			if err := a.Commit(att); err != nil {
+				panic(err)
+			}
 			a.Release(att)
 		}
 	})

@@ -31,6 +31,9 @@ func (a *Allocator) collectOwn(ctx context.Context) error {
 			continue
 		}
 		for addr := range addresses {
+			if a.unknown[addr] {
+				continue // an endpoint has it, whose file was lost
+			}
 			unknown = append(unknown, a.index.claims[addr])
 		}
 	}

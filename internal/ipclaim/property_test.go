@@ -142,8 +142,9 @@ func (n *node) add(p *cluster.Pod) {
 		agent.Release(att)
 		return
 	}
-	n.endpoints[att] = &endpoint{Live{att, request, got.Pool.Name, got.Addresses}, p, !n.registered}
-	agent.Commit(att)
+	if agent.Commit(att) == nil {
+		n.endpoints[att] = &endpoint{Live{att, request, got.Pool.Name, got.Addresses}, p, !n.registered}
+	}
 }
 
 // uidText gives a text that makes the UID of a pod.

@@ -61,6 +61,9 @@ func (e *Endpoints) adopt() error {
 			}
 		}
 	}
+	for _, p := range e.all {
+		e.IPPools.Adopt(p)
+	}
 	if len(e.all) > 0 {
 		e.Log.Info("endpoints adopted", "count", len(e.all))
 	}

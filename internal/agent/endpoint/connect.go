@@ -98,6 +98,9 @@ func (e *Endpoints) forget(p agentapi.Endpoint) error {
 	delete(e.all, p.HostDevice)
 	e.Expiry.PodGone(p.Addresses)
 	e.Pool.Release(p.HostDevice)
+	if p.Pool != "" {
+		e.IPPools.Release(p.Attachment)
+	}
 	if len(p.PortMappings) > 0 && e.Services != nil {
 		e.Services.UpdateHostPorts(e.HostPorts())
 	}

@@ -43,8 +43,10 @@ type Options struct {
 	// devices of pods: an ADD, DEL or GC those of its pods, a reconciliation all of them. A reconciliation holds it from
 	// reading the endpoints to writing the tables, so it never removes what an ADD has just written.
 	Lock sync.Locker
-	// Pool has the addresses of pods.
-	Pool     *ipam.Pool
+	// Pool has the addresses of the node's range, and those of IPPools that pods of this node have.
+	Pool *ipam.Pool
+	// IPPools has the addresses of IPPools; nil if there are none.
+	IPPools  IPPools
 	Datapath Datapath
 	// AttachForStack attaches what uplinks need for the first pod that goes through the kernel stack. The lock is held.
 	AttachForStack func() error
@@ -95,6 +97,9 @@ func New(o Options, n Node) (*Endpoints, error) {
 	store, err := openStore(o.StateDir)
 	if err != nil {
 		return nil, err
+	}
+	if o.IPPools == nil {
+		o.IPPools = noIPPools{}
 	}
 	e := &Endpoints{Options: o, store: store, node: n, all: map[string]agentapi.Endpoint{}}
 	return e, e.adopt()

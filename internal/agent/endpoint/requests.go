@@ -18,8 +18,14 @@ func (e *Endpoints) Add(ctx context.Context, req agentapi.AddRequest) (*agentapi
 	if err := validate(req); err != nil {
 		return nil, err
 	}
+	if err := e.claim(ctx, &req); err != nil {
+		return nil, err
+	}
 	p, closed, err := e.add(ctx, req)
 	if err != nil {
+		if req.Pool != "" {
+			e.IPPools.Release(req.Attachment)
+		}
 		return nil, err
 	}
 	if closed != 0 {
@@ -52,8 +58,8 @@ func (e *Endpoints) undo(p agentapi.Endpoint) error {
 func (e *Endpoints) add(ctx context.Context, req agentapi.AddRequest) (p agentapi.Endpoint, closed uint64, err error) {
 	e.Lock.Lock()
 	defer e.Lock.Unlock()
-	if e.node.NotReady != nil {
-		return p, 0, agentapi.Errorf(agentapi.CodeNotReady, "node %s is not ready: %v", e.Config.NodeName, e.node.NotReady)
+	if err := e.ready(); err != nil {
+		return p, 0, err
 	}
 	if err := ctx.Err(); err != nil {
 		return p, 0, err
@@ -83,8 +89,7 @@ func (e *Endpoints) add(ctx context.Context, req agentapi.AddRequest) (p agentap
 	if e.Services == nil {
 		p.PortMappings = nil
 	}
-	p.Addresses, err = e.Pool.Allocate(ownerOf(p))
-	if err != nil {
+	if err := e.allocate(&p); err != nil {
 		return p, 0, allocationError(err)
 	}
 	// Registered from here on: what forget cannot undo now is retried after the plugin has deleted the device.
@@ -103,7 +108,18 @@ func (e *Endpoints) add(ctx context.Context, req agentapi.AddRequest) (p agentap
 	if closed, err = e.connect(p); err != nil {
 		return p, 0, fmt.Errorf("connect pod %s: %w", p.PodName(), err)
 	}
-	return p, closed, nil
+	if p.Pool != "" {
+		err = e.IPPools.Commit(p.Attachment)
+	}
+	return p, closed, err
+}
+
+// ready is nil if the node can have new endpoints. The lock is held.
+func (e *Endpoints) ready() error {
+	if e.node.NotReady == nil {
+		return nil
+	}
+	return agentapi.Errorf(agentapi.CodeNotReady, "node %s is not ready: %v", e.Config.NodeName, e.node.NotReady)
 }
 
 // throughStack says why the packets of a pod have to pass the kernel stack; empty if they do not.
@@ -138,6 +154,9 @@ func (e *Endpoints) Delete(ctx context.Context, req agentapi.DeleteRequest) erro
 			e.Log.Info("late request to delete a device that is gone; the device with the same name stays", "device", name, "index", host.Index, "deleted", req.HostIfIndex)
 			return nil
 		}
+	}
+	if _, known := e.all[name]; !known {
+		e.IPPools.Release(req.Attachment) // claimed by an agent that died in ADD, or by an ADD whose client has given up
 	}
 	return e.remove(name)
 }

@@ -236,6 +236,7 @@ func (r *Reconciler) forgetVanished() {
 	r.Lock.Lock()
 	defer r.Lock.Unlock()
 	r.Endpoints.DropForgotten(r.Source, r.snapshot)
+	r.Endpoints.DropLost()
 	r.Endpoints.ForgetDetached()
 	r.Programs.ForgetDetached()
 }

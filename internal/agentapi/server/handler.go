@@ -34,6 +34,7 @@ func Handler(s agentapi.Service) http.Handler {
 	mux.Handle("GET "+agentapi.PathStatus, get(s.Status))
 	mux.Handle("GET "+agentapi.PathEndpoints, get(s.Endpoints))
 	mux.Handle("POST "+agentapi.PathServices, post(s.Services))
+	mux.Handle("GET "+agentapi.PathIPPools, get(s.IPPools))
 	mux.Handle("POST "+agentapi.PathPolicies, post(s.Policies))
 	mux.Handle("POST "+agentapi.PathExplain, post(s.ExplainPolicy))
 	mux.Handle("GET "+agentapi.PathDrops, get(s.Drops))

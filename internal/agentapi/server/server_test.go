@@ -55,6 +55,9 @@ func (e *echo) Endpoints(context.Context) ([]agentapi.Endpoint, error) {
 func (e *echo) Services(_ context.Context, which agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
 	return []agentapi.ServicePort{{Name: "web"}}, e.note(which)
 }
+func (e *echo) IPPools(context.Context) ([]agentapi.IPPool, error) {
+	return []agentapi.IPPool{{Name: "office"}}, e.note("ippools")
+}
 func (e *echo) Policies(_ context.Context, which agentapi.PolicyFilter) ([]agentapi.NetworkPolicy, error) {
 	return []agentapi.NetworkPolicy{{Name: "web"}}, e.note(which)
 }
@@ -125,6 +128,7 @@ func TestEveryMethodIsServed(t *testing.T) {
 		{"Status", func() (any, error) { return client.Status(ctx) }, "status", &agentapi.Status{Node: "a"}},
 		{"Endpoints", func() (any, error) { return client.Endpoints(ctx) }, "endpoints", []agentapi.Endpoint{{MTU: 9000}}},
 		{"Services", func() (any, error) { return client.Services(ctx, agentapi.ServiceFilter{Name: "web"}) }, agentapi.ServiceFilter{Name: "web"}, []agentapi.ServicePort{{Name: "web"}}},
+		{"IPPools", func() (any, error) { return client.IPPools(ctx) }, "ippools", []agentapi.IPPool{{Name: "office"}}},
 		{"Policies", func() (any, error) { return client.Policies(ctx, agentapi.PolicyFilter{Name: "web"}) }, agentapi.PolicyFilter{Name: "web"}, []agentapi.NetworkPolicy{{Name: "web"}}},
 		{"ExplainPolicy", func() (any, error) { return client.ExplainPolicy(ctx, agentapi.PolicyQuestion{From: "node"}) }, agentapi.PolicyQuestion{From: "node"}, &agentapi.PolicyAnswer{Allowed: true}},
 		{"Drops", func() (any, error) { return client.Drops(ctx) }, "drops", []agentapi.Drop{{Packets: 7}}},

@@ -77,3 +77,40 @@ func (f *fakeServer) changeClaim(w http.ResponseWriter, r *http.Request, gv sche
 		f.get(w, gv, claimsName, "/"+name[0])
 	}
 }
+
+// patchPool applies a merge patch of the status of a pool.
+func (f *fakeServer) patchPool(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion, name string) {
+	body, _ := io.ReadAll(r.Body)
+	f.mu.Lock()
+	pool := f.objects["ippools"]["/"+name].DeepCopyObject().(*v1alpha1.IPPool)
+	f.mu.Unlock()
+	var state, patch map[string]any
+	before, err := json.Marshal(pool)
+	if err := errors.Join(err, json.Unmarshal(before, &state), json.Unmarshal(body, &patch)); err != nil {
+		panic(err)
+	}
+	merge(state, patch)
+	after, err := json.Marshal(state)
+	var patched v1alpha1.IPPool
+	if err := errors.Join(err, json.Unmarshal(after, &patched)); err != nil {
+		panic(err)
+	}
+	f.put(&patched)
+	f.get(w, gv, "ippools", "/"+name)
+}
+
+// merge applies a JSON merge patch (RFC 7396) to an object.
+func merge(to, patch map[string]any) {
+	for key, value := range patch {
+		inner, is := value.(map[string]any)
+		outer, was := to[key].(map[string]any)
+		switch {
+		case value == nil:
+			delete(to, key)
+		case is && was:
+			merge(outer, inner)
+		default:
+			to[key] = value
+		}
+	}
+}

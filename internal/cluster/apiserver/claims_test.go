@@ -170,3 +170,45 @@ func TestServerWithoutPools(t *testing.T) {
 		r.expectProblem(problem)
 	}
 }
+
+// The status of a pool has the counts of the family with fewer free addresses, and conditions that change when their
+// status does.
+func TestWriteStatus(t *testing.T) {
+	server := newFakeServer(t)
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "office", UID: "u-1"}, Spec: v1alpha1.IPPoolSpec{Subnets: []string{"192.0.2.0/24"}}}
+	server.put(pool)
+	claims := claimsOf(server)
+	status := cluster.IPPoolStatus{Name: "office", UID: "u-1", IPv4: &cluster.IPPoolCounts{Total: 9, Allocated: 2, Free: 7}, IPv6: &cluster.IPPoolCounts{Total: 1, Allocated: 1}}
+	read := func() (v1alpha1.IPPoolStatus, map[string]metav1.Condition) {
+		server.mu.Lock()
+		defer server.mu.Unlock()
+		got, all := server.objects["ippools"]["/office"].(*v1alpha1.IPPool).Status, map[string]metav1.Condition{}
+		for _, c := range got.Conditions {
+			all[c.Type] = c
+		}
+		return got, all
+	}
+	for range 2 {
+		if err := claims.WriteStatus(t.Context(), status); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, conditions := read()
+	if got.Total != 1 || got.Allocated != 1 || got.Free != 0 || got.IPv4.Free != 7 || got.IPv6.Free != 0 {
+		t.Errorf("counts: %+v", got)
+	}
+	if c := conditions["Exhausted"]; c.Status != metav1.ConditionTrue || c.Message != "no IPv6 address is free" || len(conditions) != 3 || conditions["Valid"].Status != metav1.ConditionTrue {
+		t.Errorf("conditions: %+v", conditions)
+	}
+	if n := server.count("PATCH ippools/office/status"); n != 3 {
+		t.Errorf("%d patches for two writes with one change of conditions, want 3", n)
+	}
+	status.IPv6, status.Overlaps, status.Invalid = nil, "IPPool a has a part of its addresses", "spec.vlan: no"
+	if err := claims.WriteStatus(t.Context(), status); err != nil {
+		t.Fatal(err)
+	}
+	got, conditions = read()
+	if got.Total != 9 || got.IPv6 != nil || conditions["Exhausted"].Status != metav1.ConditionFalse || conditions["Overlapping"].Message != status.Overlaps || conditions["Valid"].Status != metav1.ConditionFalse {
+		t.Errorf("%+v", got)
+	}
+}

@@ -189,6 +189,8 @@ func (f *fakeServer) serve(w http.ResponseWriter, r *http.Request) {
 		f.get(w, gv, resource[2], resource[1]+"/"+resource[3])
 	case len(resource) > 1 && r.Method == http.MethodGet:
 		f.get(w, gv, resource[0], "/"+resource[1])
+	case r.Method == http.MethodPatch && resource[0] == "ippools":
+		f.patchPool(w, r, gv, resource[1])
 	case resource[0] == claimsName && r.Method != http.MethodGet:
 		f.changeClaim(w, r, gv, resource[1:])
 	case r.Method == http.MethodPatch && resource[0] == "nodes":

@@ -1,0 +1,91 @@
+package endpoint
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/beeline-cni/beeline/internal/agentapi"
+)
+
+// IPPools gives pods addresses of the cluster's IPPools. It is safe for concurrent use, and needs no lock.
+type IPPools interface {
+	// Adopt takes over an endpoint of an earlier agent.
+	Adopt(p agentapi.Endpoint)
+	// Device gives the kind of device that the IPPool of a pod names; empty if there is none.
+	Device(ctx context.Context, pod agentapi.PodRef) (string, error)
+	// Allocate sets pool and addresses of a new endpoint, unless its pod has an address of the node's range. Commit or
+	// Release follows.
+	Allocate(ctx context.Context, p *agentapi.Endpoint) error
+	// Commit says that the endpoint exists; it is an error if its container was deleted meanwhile. Release says that it is
+	// gone or was never made.
+	Commit(a agentapi.Attachment) error
+	Release(a agentapi.Attachment)
+	// Lost gives the reasons why attachments lose their addresses: other pods have them.
+	Lost() map[agentapi.Attachment]string
+}
+
+// noIPPools is where no IPPools are.
+type noIPPools struct{}
+
+func (noIPPools) Adopt(agentapi.Endpoint)                                 {}
+func (noIPPools) Device(context.Context, agentapi.PodRef) (string, error) { return "", nil }
+func (noIPPools) Allocate(context.Context, *agentapi.Endpoint) error      { return nil }
+func (noIPPools) Commit(agentapi.Attachment) error                        { return nil }
+func (noIPPools) Release(agentapi.Attachment)                             {}
+func (noIPPools) Lost() map[agentapi.Attachment]string                    { return nil }
+
+// claim gives a new endpoint addresses of an IPPool, if its pod has one. It asks an API server, so the lock is not held.
+func (e *Endpoints) claim(ctx context.Context, req *agentapi.AddRequest) error {
+	req.Pool, req.StatefulSet, req.Addresses = "", "", nil
+	if err := e.beforeClaim(req); err != nil {
+		return err
+	}
+	return e.IPPools.Allocate(ctx, &req.Endpoint)
+}
+
+// beforeClaim checks that the node is ready, and forgets the endpoint of a device that was deleted and made anew before the
+// agent noticed: the addresses that it has are those of the container.
+func (e *Endpoints) beforeClaim(req *agentapi.AddRequest) error {
+	e.Lock.Lock()
+	defer e.Lock.Unlock()
+	if err := e.ready(); err != nil {
+		return err
+	}
+	if old, ok := e.all[req.HostDevice]; ok && old.Pool != "" && old.HostIfIndex != req.HostIfIndex {
+		return e.forget(old)
+	}
+	return nil
+}
+
+// allocate gives the addresses of a new endpoint. Those of an IPPool are allocated already.
+func (e *Endpoints) allocate(p *agentapi.Endpoint) (err error) {
+	if p.Pool == "" {
+		p.Addresses, err = e.Pool.Allocate(ownerOf(*p))
+		return err
+	}
+	for _, addr := range p.Addresses {
+		if err := e.Pool.Reserve(ownerOf(*p), addr); err != nil {
+			e.Pool.Release(p.HostDevice)
+			return fmt.Errorf("address of IPPool %s: %w", p.Pool, err)
+		}
+	}
+	return nil
+}
+
+// DropLost removes the endpoints whose addresses other pods have: this node was taken for dead.
+func (e *Endpoints) DropLost() {
+	lost := e.IPPools.Lost()
+	if len(lost) == 0 {
+		return
+	}
+	for name, p := range e.all {
+		reason, is := lost[p.Attachment]
+		if !is {
+			continue
+		}
+		e.Log.Error("endpoint removed: its address was given to another pod while this node was taken for dead", "pod", p.PodName(), "device", name, "problem", reason)
+		if err := e.remove(name); err != nil {
+			e.Log.Error("remove endpoint that has lost its address", "pod", p.PodName(), "error", err)
+		}
+	}
+}

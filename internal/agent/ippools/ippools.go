@@ -1,0 +1,292 @@
+// Package ippools gives pods addresses of the cluster's IPPools.
+package ippools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/beeline-cni/beeline/internal/agent/status"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/ipclaim"
+	"github.com/beeline-cni/beeline/internal/ippool"
+)
+
+// Server is the API server. Without one, claims are files.
+type Server interface {
+	ipclaim.Store
+	ipclaim.Facts
+	// WriteStatus writes the status of an IPPool.
+	WriteStatus(ctx context.Context, status cluster.IPPoolStatus) error
+}
+
+// Options are what Pools depend on.
+type Options struct {
+	// Node is the name of this node.
+	Node string
+	// Server is nil without an API server.
+	Server Server
+	// Files keeps claims where there is no Server.
+	Files interface {
+		ipclaim.Store
+		ipclaim.Facts
+	}
+	// Ready gives the names of the ready nodes; nil without an API server.
+	Ready func() []string
+	Log   *slog.Logger
+}
+
+// Pools gives pods of this node addresses of IPPools. It is safe for concurrent use.
+type Pools struct {
+	Options
+	allocator *ipclaim.Allocator
+
+	mu       sync.Mutex
+	snapshot *cluster.Snapshot
+	set      *ippool.Set
+	// needed is closed when there is a pool, or a pod with an address of one: before, nothing is watched.
+	needed chan struct{}
+}
+
+// New makes Pools that know of no snapshot yet.
+func New(o Options) *Pools {
+	p := &Pools{Options: o, set: &ippool.Set{}, needed: make(chan struct{})}
+	options := ipclaim.Options{Node: o.Node, Log: o.Log, MayBeGone: p.mayBeGone, PoolsKnown: func() bool { return p.known() == nil }}
+	if o.Server != nil {
+		options.Store, options.Facts = o.Server, o.Server
+	} else {
+		options.Store, options.Facts = o.Files, o.Files
+	}
+	options.Elected = p.elected
+	p.allocator = ipclaim.New(options, nil)
+	return p
+}
+
+// elected reports whether this node has a duty that one node does for all.
+func (p *Pools) elected(duty cluster.Key) bool {
+	return p.Ready == nil || status.Elected(p.Node, p.Ready(), cluster.KindIPPool, duty)
+}
+
+// mayBeGone reports whether a node seems to be gone.
+func (p *Pools) mayBeGone(name string) bool {
+	s, _ := p.current()
+	if p.Server == nil || s == nil || s.Incomplete {
+		return false
+	}
+	node, found := s.Node(name)
+	return !found || node.OutOfService
+}
+
+func (p *Pools) current() (*cluster.Snapshot, *ippool.Set) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.snapshot, p.set
+}
+
+// Update takes over a new snapshot.
+func (p *Pools) Update(s *cluster.Snapshot) {
+	p.mu.Lock()
+	before := p.snapshot
+	p.snapshot = s
+	changed := before == nil || !cluster.Same(before.IPPools, s.IPPools) ||
+		len(s.IPPools) > 0 && (!cluster.Same(before.Nodes, s.Nodes) || !cluster.Same(before.Namespaces, s.Namespaces))
+	if changed {
+		p.set = ippool.NewSet(s.IPPools, s.Nodes, s.Namespaces)
+	}
+	set := p.set
+	if len(s.IPPools) > 0 {
+		p.need()
+	}
+	p.mu.Unlock()
+	if changed {
+		p.allocator.SetPools(set)
+	}
+}
+
+// need says that claims have to be known. The lock is held.
+func (p *Pools) need() {
+	select {
+	case <-p.needed:
+	default:
+		close(p.needed)
+	}
+}
+
+// errNotSynced says that the pools are not known.
+var errNotSynced = agentapi.Errorf(agentapi.CodeNotReady, "the IPPools of the cluster are not synced yet")
+
+// known is nil if all pools are known.
+func (p *Pools) known() error {
+	s, _ := p.current()
+	if s == nil || s.Unknown.Has(cluster.KindIPPool) || s.Partial.Has(cluster.KindIPPool) {
+		return errNotSynced
+	}
+	return nil
+}
+
+// Adopt takes over an endpoint of an earlier agent.
+func (p *Pools) Adopt(e agentapi.Endpoint) {
+	if e.Pool == "" && e.ContainerID != "" {
+		return
+	}
+	p.allocator.Adopt(ipclaim.Live{
+		Attachment: ipclaim.Attachment(e.Attachment), Pool: e.Pool, Addresses: e.Addresses,
+		Request: ipclaim.Request{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, PodUID: e.Pod.UID, StatefulSet: e.StatefulSet},
+	})
+	if e.Pool != "" {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.need()
+	}
+}
+
+// Allocate gives a new endpoint addresses of a pool, or none if its pod has an address of the node's range. The caller
+// calls Commit or Release.
+func (p *Pools) Allocate(ctx context.Context, e *agentapi.Endpoint) error {
+	pools, pod, err := p.choose(ctx, e.Pod)
+	if err != nil || len(pools) == 0 {
+		return err
+	}
+	r := ipclaim.Request{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, PodUID: e.Pod.UID, StatefulSet: pod.StatefulSet, Pools: pools}
+	got, err := p.allocator.Allocate(ctx, ipclaim.Attachment(e.Attachment), r)
+	if err != nil {
+		return allocationError(err)
+	}
+	e.Pool, e.Addresses, e.StatefulSet = got.Pool.Name, got.Addresses, pod.StatefulSet
+	return nil
+}
+
+// allocationError tells the plugin whether waiting helps.
+func allocationError(err error) error {
+	var exhausted *ippool.ExhaustedError
+	var inUse *ipclaim.InUseError
+	switch {
+	case errors.As(err, &inUse), errors.Is(err, ipclaim.ErrNotSynced):
+		return agentapi.Errorf(agentapi.CodeNotReady, "%v", err)
+	case errors.As(err, &exhausted):
+		return agentapi.Errorf(agentapi.CodeExhausted, "%v", err)
+	case errors.Is(err, ipclaim.ErrHeld):
+		return agentapi.Errorf(agentapi.CodeConflict, "%v", err)
+	}
+	return err
+}
+
+// Commit says that an endpoint exists. It is an error if Release came before.
+func (p *Pools) Commit(a agentapi.Attachment) error { return p.allocator.Commit(ipclaim.Attachment(a)) }
+
+// Release says that an endpoint is gone, or was never made. It does not block.
+func (p *Pools) Release(a agentapi.Attachment) {
+	select {
+	case <-p.needed:
+		p.allocator.Release(ipclaim.Attachment(a))
+	default: // no pod has an address of a pool
+	}
+}
+
+// choose gives the pools of a pod, none for the node's range, and the pod.
+func (p *Pools) choose(ctx context.Context, ref agentapi.PodRef) ([]*ippool.Pool, *cluster.Pod, error) {
+	if err := p.known(); err != nil {
+		return nil, nil, err
+	}
+	s, set := p.current()
+	pod, err := p.pod(ctx, s, ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	own, _ := s.Node(p.Node)
+	of := ippool.Pod{Labels: pod.Labels, IPPools: pod.IPPools, NodeLabels: own.Labels}
+	of.NamespaceLabels = cluster.NewLabels(map[string]string{corev1.LabelMetadataName: ref.Namespace})
+	at, found := slices.BinarySearchFunc(s.Namespaces, ref.Namespace, func(n *cluster.Namespace, name string) int { return strings.Compare(n.Name, name) })
+	switch {
+	case found:
+		of.NamespaceLabels, of.NamespaceIPPools = s.Namespaces[at].Labels, s.Namespaces[at].IPPools
+	case p.Server != nil && len(s.IPPools) > 0 && ref.Namespace != "":
+		return nil, nil, agentapi.Errorf(agentapi.CodeNotReady, "namespace %s is not synced yet: its labels decide about the IPPool of the pod", ref.Namespace)
+	}
+	pools, err := set.Choose(of)
+	if err != nil {
+		return nil, nil, agentapi.Errorf(agentapi.CodeInvalid, "choose the IPPool of pod %s/%s: %v", ref.Namespace, ref.Name, err)
+	}
+	return pools, pod, nil
+}
+
+// pod gives a pod as the snapshot has it, or else as the server has it now. A pod that no API object describes is known by
+// its namespace and name only.
+func (p *Pools) pod(ctx context.Context, s *cluster.Snapshot, ref agentapi.PodRef) (*cluster.Pod, error) {
+	key, uid := cluster.Key{Namespace: ref.Namespace, Name: ref.Name}, cluster.NewUID(ref.UID)
+	if pod, found := s.Pods.Find(key); found && (ref.UID == "" || pod.UID == uid) {
+		return pod, nil
+	}
+	unknown := &cluster.Pod{Namespace: ref.Namespace, Name: ref.Name}
+	if p.Server == nil || len(s.IPPools) == 0 || ref.Name == "" || !madeByServer(ref) {
+		return unknown, nil
+	}
+	pod, err := p.Server.Pod(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("choose an IPPool: %w", err)
+	}
+	if pod == nil || pod.UID != uid {
+		return nil, agentapi.Errorf(agentapi.CodeNotReady, "the API server has no pod %s with UID %s", key, ref.UID)
+	}
+	return pod, nil
+}
+
+// madeByServer reports whether a pod was created at an API server, which gave it a UUID. That of a static pod is a checksum.
+func madeByServer(ref agentapi.PodRef) bool { return strings.Count(ref.UID, "-") == 4 }
+
+// Device gives the kind of device that the first pool of a pod names; empty if there is none.
+func (p *Pools) Device(ctx context.Context, ref agentapi.PodRef) (string, error) {
+	pools, _, err := p.choose(ctx, ref)
+	if err != nil || len(pools) == 0 {
+		return "", err
+	}
+	return pools[0].Device, nil
+}
+
+// Lost gives the attachments whose addresses other pods have, with a sentence on one of them.
+func (p *Pools) Lost() map[agentapi.Attachment]string {
+	all := map[agentapi.Attachment]string{}
+	for _, l := range p.allocator.Lost() {
+		all[agentapi.Attachment(l.Attachment)] = l.Reason
+	}
+	return all
+}
+
+// Problems are the sentences for `beeline status`.
+func (p *Pools) Problems() (all []string) {
+	for _, l := range p.allocator.Lost() {
+		all = append(all, l.Reason)
+	}
+	if p.Server != nil {
+		return all // each pool's status says what is wrong with it
+	}
+	_, set := p.current()
+	for _, pool := range set.Pools {
+		for _, overlap := range pool.Overlaps {
+			all = append(all, fmt.Sprintf("IPPool %s: %s", pool.Name, overlap))
+		}
+	}
+	return all
+}
+
+// Run allocates, releases and reports until ctx ends.
+func (p *Pools) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.needed:
+	}
+	var reporter sync.WaitGroup
+	defer reporter.Wait()
+	if p.Server != nil {
+		reporter.Go(func() { p.report(ctx) })
+	}
+	return p.allocator.Run(ctx)
+}
