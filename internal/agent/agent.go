@@ -63,7 +63,7 @@ type Agent struct {
 	sameNode *samenode.SameNode
 	// sameNodeDatapath is nil without --same-node=sockets, or if the node cannot do it.
 	sameNodeDatapath *dpsamenode.SameNode
-	ipPools  *ippools.Pools
+	ipPools          *ippools.Pools
 	// wake requests a reconciliation.
 	wake       loop.Signal
 	reconciler *reconcile.Reconciler
