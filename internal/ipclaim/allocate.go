@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/ippool"
@@ -135,22 +136,45 @@ func (a *Allocator) former(att Attachment, r Request) (all []*cluster.IPClaim) {
 	return all
 }
 
-// fromPool allocates from one pool.
-func (a *Allocator) fromPool(ctx context.Context, att Attachment, at *attachment, r Request, p *ippool.Pool) (addresses []netip.Addr, err error) {
-	for _, f := range p.Families() {
-		claim, err := a.takeOver(ctx, att, at, r, p, f)
+// fromPool allocates from one pool. The families do not wait for each other.
+func (a *Allocator) fromPool(ctx context.Context, att Attachment, at *attachment, r Request, p *ippool.Pool) ([]netip.Addr, error) {
+	families := p.Families()
+	addresses, errs := make([]netip.Addr, len(families)), make([]error, len(families))
+	a.together(len(families), func(i int) {
+		claim, err := a.takeOver(ctx, att, at, r, p, families[i])
 		if err == nil && claim == nil {
-			claim, err = a.create(ctx, att, at, r, p, f)
+			claim, err = a.create(ctx, att, at, r, p, families[i])
 		}
-		if err != nil {
-			return nil, err
+		if errs[i] = err; err == nil {
+			addresses[i] = claim.Address
 		}
-		addresses = append(addresses, claim.Address)
+	})
+	if err := firstHopeless(errs); err != nil {
+		return nil, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at.pool = p.Name
 	return addresses, nil
+}
+
+// firstHopeless gives the error to return: one that the next pool does not help against comes first.
+func firstHopeless(errs []error) (first error) {
+	for _, err := range errs {
+		if exhausted := (*ippool.ExhaustedError)(nil); err != nil && (first == nil || !errors.As(err, &exhausted)) {
+			first = err
+		}
+	}
+	return first
+}
+
+// together calls do for each of count numbers, at the same time.
+func together(count int, do func(i int)) {
+	var all sync.WaitGroup
+	for i := range count {
+		all.Go(func() { do(i) })
+	}
+	all.Wait()
 }
 
 // hold records that an attachment has, or may have, an address.

@@ -98,6 +98,8 @@ type Allocator struct {
 	unknown map[netip.Addr]bool
 	// due has capacity 1: there is work for Run.
 	due chan struct{}
+	// together calls a function for each of count numbers: in one order where a seed has to repeat it, else at once.
+	together func(count int, do func(i int))
 	// collected is the last claim of others that a pass has looked at; only Run uses it.
 	collected cluster.Key
 }
@@ -144,7 +146,7 @@ func New(o Options, existing []Live) *Allocator {
 	if o.PoolsKnown == nil {
 		o.PoolsKnown = func() bool { return true }
 	}
-	a := &Allocator{Options: o, index: newIndex(o.Node), synced: make(chan struct{}), attachments: map[Attachment]*attachment{}, unknown: map[netip.Addr]bool{}, due: make(chan struct{}, 1)}
+	a := &Allocator{Options: o, index: newIndex(o.Node), synced: make(chan struct{}), attachments: map[Attachment]*attachment{}, unknown: map[netip.Addr]bool{}, together: together, due: make(chan struct{}, 1)}
 	for _, e := range existing {
 		a.Adopt(e)
 	}

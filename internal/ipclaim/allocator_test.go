@@ -369,7 +369,7 @@ func agentsOf(t testing.TB, store *memory.Store, set *ippool.Set, count int) []*
 // Many agents allocate from one pool at once: each address is given once, and all come back.
 func TestAgentsAtOnce(t *testing.T) {
 	store := memory.New()
-	set := poolsOf(pool("a", 1, "192.0.2.1-192.0.2.200", "2001:db8::1-2001:db8::c8"))
+	set := poolsOf(pool("a", 1, "10.0.0.1-10.0.2.0", "2001:db8::1-2001:db8::200")) // for all, should no release be in time
 	agents := agentsOf(t, store, set, 8)
 	var workers sync.WaitGroup
 	var mu sync.Mutex

@@ -39,18 +39,13 @@ func (a *Allocator) collectOwn(ctx context.Context) error {
 	}
 	a.mu.Unlock()
 	slices.SortFunc(unknown, byAddress)
-	var errs []error
-	for _, c := range unknown {
-		exists, err := a.podExists(ctx, c)
-		if err == nil && exists && !a.isSecond(c) {
-			continue // its next ADD takes the claim over
+	return a.eachOf(len(unknown), func(i int) error {
+		exists, err := a.podExists(ctx, unknown[i])
+		if err != nil || exists && !a.isSecond(unknown[i]) {
+			return err // its next ADD takes the claim over
 		}
-		if err == nil {
-			err = a.discard(ctx, c)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+		return a.discard(ctx, unknown[i])
+	})
 }
 
 // podExists asks whether the pod of a claim exists and has not ended.

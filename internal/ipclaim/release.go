@@ -39,9 +39,17 @@ func (a *Allocator) release(ctx context.Context) error {
 	}
 	a.mu.Unlock()
 	slices.SortFunc(due, Attachment.compare)
-	var errs []error
-	for _, att := range due {
-		errs = append(errs, a.releaseAll(ctx, att))
+	return a.eachOf(len(due), func(i int) error { return a.releaseAll(ctx, due[i]) })
+}
+
+// releasesMax is how many claims are released at once.
+const releasesMax = 16
+
+// eachOf calls do for each of count numbers, some at once, and joins the errors.
+func (a *Allocator) eachOf(count int, do func(i int) error) error {
+	errs := make([]error, count)
+	for begin := 0; begin < count; begin += releasesMax {
+		a.together(min(releasesMax, count-begin), func(i int) { errs[begin+i] = do(begin + i) })
 	}
 	return errors.Join(errs...)
 }
@@ -92,10 +100,13 @@ func (a *Allocator) releaseEach(ctx context.Context, att Attachment, at *attachm
 
 // releaseOne releases one claim, if it still is that of the attachment.
 func (a *Allocator) releaseOne(ctx context.Context, att Attachment, at *attachment, addr netip.Addr) error {
-	for {
-		c, err := a.Store.Get(ctx, addr)
-		if err != nil {
-			return err
+	// Most claims are as the index has them, which saves a request. The store rejects the change of an older state.
+	for c := a.claim(addr); ; c = nil {
+		if c == nil || !isOf(c, a.Node, att) {
+			var err error
+			if c, err = a.Store.Get(ctx, addr); err != nil {
+				return err
+			}
 		}
 		if c == nil || !isOf(c, a.Node, att) {
 			return nil
@@ -104,7 +115,7 @@ func (a *Allocator) releaseOne(ctx context.Context, att Attachment, at *attachme
 		if a.isReplaced(att, at) {
 			return nil
 		}
-		if err = a.end(ctx, c, c.StatefulSet != ""); !errors.Is(err, cluster.ErrClaimChanged) {
+		if err := a.end(ctx, c, c.StatefulSet != ""); !errors.Is(err, cluster.ErrClaimChanged) {
 			return err
 		}
 	}

@@ -148,6 +148,11 @@ func (n *node) start() {
 		n.watch.Close()
 	}
 	agent := New(Options{Node: n.name, Store: (*faulty)(n), Facts: n.simulation, Log: calmLog, Now: func() time.Time { return n.now }}, existing)
+	agent.together = func(count int, do func(i int)) {
+		for i := range count {
+			do(i)
+		}
+	}
 	n.agent, n.watch, n.crash = agent, n.store.Watch(), false
 	agent.SetPools(n.pools)
 	n.watch.Deliver(agent, n.rand.IntN(3))

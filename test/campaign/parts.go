@@ -39,7 +39,7 @@ var parts = []part{
 	{name: "oracle", packages: []string{"./internal/datapath/policy"}, tests: "^TestPolicyOracle$"},
 	{name: "race", packages: []string{"./internal/datapath/policy"}, tests: "^TestPoliciesNeverMoreOpen$"},
 	{name: "packets", packages: []string{"./internal/datapath", "./internal/datapath/lb", "./internal/datapath/fwd"}, tests: "^(TestRandomPackets|TestRandomNodePortPackets|TestServicesRandomly|TestLongestPrefixWins)$"},
-	{name: "properties", packages: []string{"./internal/policy/...", "./internal/service", "./internal/ipam"}, tests: "^Test"},
+	{name: "properties", packages: []string{"./internal/policy/...", "./internal/service", "./internal/ipam", "./internal/ipclaim"}, tests: "^Test"},
 	{name: "faults", packages: []string{"./test/e2e"}, tests: "^(TestChurnWithKill|TestLongAbsence|TestPodVanishes|TestStateDirectoryLost|TestVanishingPodsLeaveNodeReady)$", count: 3},
 	{name: "adversary", packages: []string{"./test/adversary"}, tests: "^TestAttacks$"},
 	{name: "floods", packages: []string{"./test/e2e"}, tests: "^TestFloodsOfPods$", set: fullFloods},
