@@ -48,6 +48,7 @@ var parts = []part{
 	{name: "fuzz-compile", packages: []string{"./internal/policy"}, tests: "^FuzzCompile$", fuzz: fuzzing},
 	{name: "fuzz-pool", packages: []string{"./internal/ipam"}, tests: "^FuzzPool$", fuzz: fuzzing},
 	{name: "fuzz-config", packages: []string{"./internal/cni"}, tests: "^FuzzParseConfig$", fuzz: fuzzing},
+	{name: "fuzz-conflict", packages: []string{"./internal/device/conflict"}, tests: "^FuzzClaimant$", fuzz: fuzzing},
 	{name: "fuzz-objects", packages: []string{"./internal/cluster"}, tests: "^FuzzParse$", fuzz: fuzzing},
 	{name: "fuzz-programs", packages: []string{"./internal/datapath"}, tests: "^FuzzPrograms$", fuzz: fuzzing},
 	{name: "fuzz-nodeport", packages: []string{"./internal/datapath/lb"}, tests: "^FuzzNodePorts$", fuzz: fuzzing},
