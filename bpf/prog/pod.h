@@ -25,19 +25,20 @@
 static __always_inline __u32 from_pod_nat(const struct packet *p, const struct endpoint *sender, enum route_kind kind)
 {
 	bool stack = !config_ebpf_routing || sender->through_stack;
+	bool masquerade = config_masquerade && !sender->underlay;
 	__u32 checks = stack ? NAT_CHECK_STACK : 0;
 
-	if (!config_services && (!config_masquerade || config_kube_proxy || stack || kind))
+	if (!config_services && (!masquerade || config_kube_proxy || stack || kind))
 		return 0;
 	/* Loopback frontends are for sockets of the node. */
 	if (config_kube_proxy || address_stays_on_link(&p->destination) || address_is_loopback(&p->destination))
 		return 0;
 	if (kind != ROUTE_UNKNOWN && kind != ROUTE_CLUSTER)
 		return bpf_map_lookup_elem(&nat_pods, &p->source) ? checks | NAT_CHECK_REPLIES : 0;
-	if (config_masquerade && !stack)
+	if (masquerade && !stack)
 		checks |= NAT_CHECK_MASQUERADE;
 	if (!kind)
-		return checks | NAT_CHECK_NEW | NAT_CHECK_EXTERNAL;
+		return checks | NAT_CHECK_NEW | (sender->underlay ? 0 : NAT_CHECK_EXTERNAL);
 	/*
 	 * Most packets to the node are for no Service, and a pod is marked before it takes part in a translated
 	 * connection.

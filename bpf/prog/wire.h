@@ -34,7 +34,7 @@ static __always_inline __u32 from_wire_nat(const struct packet *p, const struct 
 			return 0;
 		return checks | NAT_CHECK_NODE | NAT_CHECK_NEW;
 	}
-	if (external && config_masquerade)
+	if (external && config_masquerade && !receiver->underlay)
 		return checks | NAT_CHECK_EXTERNAL;
 	/* to_pod translates what passes the kernel stack. */
 	if (!config_services || !config_ebpf_routing || receiver->through_stack)
@@ -141,7 +141,9 @@ int from_wire(struct __sk_buff *skb)
 static __noinline __u32 to_wire_nat(const struct packet *p, struct flow_cache_entry *fc)
 {
 	if (route_copy(&p->source, &fc->route) == ROUTE_LOCAL) {
-		if (!config_masquerade || address_stays_on_link(&p->destination) ||
+		const struct endpoint *sender = endpoint_of(&p->source);
+
+		if (!config_masquerade || (sender && sender->underlay) || address_stays_on_link(&p->destination) ||
 		    route_copy(&p->destination, &fc->route) != ROUTE_UNKNOWN)
 			return 0;
 		return NAT_CHECK_EXTERNAL | NAT_CHECK_MASQUERADE;

@@ -72,7 +72,9 @@ type Options struct {
 	MayBeGone func(node string) bool
 	// PoolsKnown reports whether SetPools got all pools of the cluster.
 	PoolsKnown func() bool
-	Log        *slog.Logger
+	// Moved is called after a change of the addresses of other nodes' pods; nil is no function. It must not block.
+	Moved func()
+	Log   *slog.Logger
 	// Now gives the time; nil is time.Now.
 	Now func() time.Time
 }
@@ -143,6 +145,9 @@ func New(o Options, existing []Live) *Allocator {
 	if o.MayBeGone == nil {
 		o.MayBeGone = func(string) bool { return true }
 	}
+	if o.Moved == nil {
+		o.Moved = func() {}
+	}
 	if o.PoolsKnown == nil {
 		o.PoolsKnown = func() bool { return true }
 	}
@@ -212,6 +217,7 @@ func (a *Allocator) Replace(all []*cluster.IPClaim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.index.replace(all)
+	a.Moved()
 	if !a.Synced() {
 		close(a.synced)
 	}
@@ -222,7 +228,11 @@ func (a *Allocator) Replace(all []*cluster.IPClaim) {
 func (a *Allocator) Set(c *cluster.IPClaim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	before := a.index.claims[c.Address]
 	a.index.put(c)
+	if located(before) != located(c) {
+		a.Moved()
+	}
 	if a.concerns(c) {
 		a.wake()
 	}
@@ -235,7 +245,31 @@ func (a *Allocator) Remove(addr netip.Addr) {
 	if c := a.index.claims[addr]; c != nil && a.concerns(c) {
 		a.wake()
 	}
+	if located(a.index.claims[addr]) != "" {
+		a.Moved()
+	}
 	a.index.remove(addr)
+}
+
+// located is the node whose pod has a claimed address; empty if no pod has it.
+func located(c *cluster.IPClaim) string {
+	if c == nil || !c.Bound() || c.Conflicts() {
+		return ""
+	}
+	return c.Node
+}
+
+// Elsewhere gives the addresses of pools that pods of other nodes have, by the name of the node.
+func (a *Allocator) Elsewhere() map[string][]netip.Addr {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := map[string][]netip.Addr{}
+	for addr, c := range a.index.claims {
+		if node := located(c); node != "" && node != a.Node && a.index.set.Of(addr) != nil {
+			all[node] = append(all[node], addr)
+		}
+	}
+	return all
 }
 
 // concerns reports whether a changed claim may be that of an attachment of this node.

@@ -39,6 +39,11 @@ func (e *Endpoints) connect(p agentapi.Endpoint) (closed uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if p.Pool != "" {
+		if err := e.connectPool(p); err != nil {
+			return 0, err
+		}
+	}
 	for _, addr := range p.Addresses {
 		if err := e.Datapath.ForgetConnections(addr); err != nil { // entries of an earlier pod; a killed agent may have left them
 			return 0, err
@@ -90,6 +95,9 @@ func (e *Endpoints) forget(p agentapi.Endpoint) error {
 	}
 	for _, addr := range p.Addresses { // afterwards no packet is checked by its policies
 		errs = append(errs, e.Datapath.ForgetConnections(addr))
+	}
+	if p.Pool != "" {
+		errs = append(errs, e.disconnectPool(p))
 	}
 	errs = append(errs, e.Datapath.Detach(p.HostDevice), e.store.remove(p.HostDevice))
 	if err := errors.Join(errs...); err != nil {

@@ -50,8 +50,10 @@ type Options struct {
 	Datapath Datapath
 	// AttachForStack attaches what uplinks need for the first pod that goes through the kernel stack. The lock is held.
 	AttachForStack func() error
-	FailClosed     *failclosed.Pods
-	Expiry         *conntrack.Expiry
+	// Reconcile requests a reconciliation.
+	Reconcile  func()
+	FailClosed *failclosed.Pods
+	Expiry     *conntrack.Expiry
 	// Services is nil where the datapath does not translate Services.
 	Services *lb.Services
 	// Policies is nil where the datapath does not enforce NetworkPolicies.
@@ -62,6 +64,8 @@ type Options struct {
 // Datapath is what Endpoints use of the datapath.
 type Datapath struct {
 	Endpoints fwd.Endpoints
+	// Routes are for addresses of IPPools, which no range of the node contains.
+	Routes fwd.Routes
 	// ForgetConnections removes the conntrack entries of an address.
 	ForgetConnections func(netip.Addr) error
 	// Detach detaches the programs from a device, CheckPod checks that they are attached.
@@ -75,6 +79,8 @@ type Node struct {
 	NotReady error
 	// MTU is that of pods.
 	MTU int
+	// PoolUplink gives the uplink of an IPPool.
+	PoolUplink func(pool string) (netdev.Uplink, bool)
 	// Own is this node, Uplink leads to the other nodes.
 	Own    cluster.Node
 	Uplink *netdev.Uplink

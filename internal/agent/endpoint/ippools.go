@@ -2,9 +2,16 @@ package endpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
+	"github.com/beeline-cni/beeline/internal/device/conflict"
+	"github.com/beeline-cni/beeline/internal/device/neigh"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
 )
 
 // IPPools gives pods addresses of the cluster's IPPools. It is safe for concurrent use, and needs no lock.
@@ -70,6 +77,66 @@ func (e *Endpoints) allocate(p *agentapi.Endpoint) (err error) {
 		}
 	}
 	return nil
+}
+
+// connectPool makes the addresses of an IPPool those of this node: for the other pods, and for the hosts on the uplink's link, which may
+// still send to the pod's former node.
+func (e *Endpoints) connectPool(p agentapi.Endpoint) error {
+	for _, a := range p.Addresses {
+		if err := e.addPoolRoute(node.HostPrefix(a)); err != nil {
+			return err
+		}
+	}
+	uplink, ok := e.poolUplink(p.Pool)
+	if !ok {
+		return agentapi.Errorf(agentapi.CodeNotReady, "this node has no uplink of IPPool %s", p.Pool)
+	}
+	for _, a := range p.Addresses {
+		if err := neigh.AddProxy(uplink.Index, a); err != nil {
+			return err
+		}
+		// Hosts that miss it find the pod when they ask again.
+		if err := conflict.Announce(conflict.Device{Index: uplink.Index, MAC: uplink.MAC}, a); err != nil {
+			e.Log.Warn("address not announced", "pod", p.PodName(), "uplink", uplink.Name, "error", err)
+		}
+	}
+	return nil
+}
+
+// addPoolRoute adds the datapath's route to an address. If the table finds no such prefix yet, the next reconciliation adds it; until then
+// other pods of the node reach the address through the kernel stack.
+func (e *Endpoints) addPoolRoute(p netip.Prefix) error {
+	nested, err := e.Datapath.Routes.Nested(p)
+	if err != nil {
+		return err
+	}
+	err = e.Datapath.Routes.Change(map[netip.Prefix]fwd.Route{p: node.PoolRoute}, nil, nested)
+	if errors.Is(err, fwd.ErrLengths) {
+		e.Reconcile()
+		return nil
+	}
+	return err
+}
+
+// disconnectPool undoes it.
+func (e *Endpoints) disconnectPool(p agentapi.Endpoint) error {
+	var routes []netip.Prefix
+	var errs []error
+	for _, a := range p.Addresses {
+		routes = append(routes, node.HostPrefix(a))
+		if uplink, ok := e.poolUplink(p.Pool); ok {
+			errs = append(errs, neigh.RemoveProxy(uplink.Index, a))
+		}
+	}
+	return errors.Join(append(errs, e.Datapath.Routes.Change(nil, routes, false))...)
+}
+
+// poolUplink gives the uplink of an IPPool; false before the first reconciliation, which sets all that is missing.
+func (e *Endpoints) poolUplink(pool string) (netdev.Uplink, bool) {
+	if e.node.PoolUplink == nil {
+		return netdev.Uplink{}, false
+	}
+	return e.node.PoolUplink(pool)
 }
 
 // DropLost removes the endpoints whose addresses other pods have: this node was taken for dead.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -53,12 +54,14 @@ type Pools struct {
 	set      *ippool.Set
 	// needed is closed when there is a pool, or a pod with an address of one: before, nothing is watched.
 	needed chan struct{}
+	// moved has capacity 1: addresses of other nodes' pods have changed.
+	moved chan struct{}
 }
 
 // New makes Pools that know of no snapshot yet.
 func New(o Options) *Pools {
-	p := &Pools{Options: o, set: &ippool.Set{}, needed: make(chan struct{})}
-	options := ipclaim.Options{Node: o.Node, Log: o.Log, MayBeGone: p.mayBeGone, PoolsKnown: func() bool { return p.known() == nil }}
+	p := &Pools{Options: o, set: &ippool.Set{}, needed: make(chan struct{}), moved: make(chan struct{}, 1)}
+	options := ipclaim.Options{Moved: p.notifyMoved, Node: o.Node, Log: o.Log, MayBeGone: p.mayBeGone, PoolsKnown: func() bool { return p.known() == nil }}
 	if o.Server != nil {
 		options.Store, options.Facts = o.Server, o.Server
 	} else {
@@ -68,6 +71,19 @@ func New(o Options) *Pools {
 	p.allocator = ipclaim.New(options, nil)
 	return p
 }
+
+func (p *Pools) notifyMoved() {
+	select {
+	case p.moved <- struct{}{}:
+	default:
+	}
+}
+
+// Elsewhere gives the addresses of IPPools that pods of other nodes have, by the name of the node.
+func (p *Pools) Elsewhere() map[string][]netip.Addr { return p.allocator.Elsewhere() }
+
+// Moved requests to read Elsewhere again.
+func (p *Pools) Moved() <-chan struct{} { return p.moved }
 
 // elected reports whether this node has a duty that one node does for all.
 func (p *Pools) elected(duty cluster.Key) bool {

@@ -42,6 +42,8 @@ type Facts struct {
 	Held      []netip.Addr
 	Tunnel    Tunnel
 	Endpoints []agentapi.Endpoint
+	// IPPools are those of the cluster.
+	IPPools []*cluster.IPPool
 	// Claims name the Nodes with addresses of this node: see OwnFirst.
 	Claims []string
 	// APIServer are the addresses at which this agent reaches the API server.
@@ -71,6 +73,8 @@ type Desired struct {
 	Services service.NodeConfig
 	// Neighbours are addresses of nodes that the kernel keeps resolved on the uplink.
 	Neighbours []netip.Addr
+	// Proxies are the addresses that the node answers for, by the index of the uplink.
+	Proxies map[int][]netip.Addr
 	// Masquerade says that packets from pods to external addresses get the node's address.
 	Masquerade bool
 	// Nodes are the other nodes, for status.
@@ -120,7 +124,7 @@ func Desire(f Facts) Desired {
 	}
 	d.PodCIDRs = own.PodCIDRs
 	for _, e := range f.Endpoints {
-		d.addEndpoint(e, own, f.Uplink)
+		d.addEndpoint(e, own, f)
 	}
 	for _, p := range own.PodCIDRs {
 		d.Routes[p] = fwd.Route{Kind: fwd.RouteLocal}
@@ -180,10 +184,15 @@ func (d *Desired) PodProblem(pod agentapi.PodRef, format string, args ...any) {
 	d.Pods = append(d.Pods, p)
 }
 
-func (d *Desired) addEndpoint(e agentapi.Endpoint, own cluster.Node, uplink *netdev.Uplink) {
+func (d *Desired) addEndpoint(e agentapi.Endpoint, own cluster.Node, f Facts) {
 	for _, a := range e.Addresses {
 		d.Endpoints[a] = EndpointEntry(e)
-		d.KernelRoutes = append(d.KernelRoutes, EndpointRoute(e, a, own, uplink))
+		d.KernelRoutes = append(d.KernelRoutes, EndpointRoute(e, a, own, f.Uplink))
+		if e.Pool != "" {
+			d.Routes[HostPrefix(a)] = PoolRoute
+			d.addProxy(e, a, f)
+			continue
+		}
 		if isStray(a, own.PodCIDRs) {
 			d.Routes[HostPrefix(a)] = fwd.Route{Kind: fwd.RouteLocal} // instead of that of its former range
 			d.PodProblem(e.Pod, "pod %s has address %s, which is not in this node's ranges %v any more: make the pod anew", e.PodName(), a, own.PodCIDRs)
@@ -198,7 +207,7 @@ func isStray(a netip.Addr, ranges []netip.Prefix) bool {
 
 // addNode adds the routes to another node and its pods. Each family has its own path.
 func (d *Desired) addNode(n cluster.Node, own cluster.Node, f Facts) {
-	node := agentapi.RemoteNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs}
+	node := agentapi.RemoteNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: rangesOf(n)}
 	for _, ipv4 := range []bool{true, false} {
 		if !has(n, ipv4) {
 			continue
@@ -307,7 +316,7 @@ func EndpointEntry(e agentapi.Endpoint) fwd.Endpoint {
 	}
 	return fwd.Endpoint{
 		Interface: e.HostIfIndex, PodMAC: ParseMAC(e.PodMAC), HostMAC: ParseMAC(e.HostMAC), ThroughStack: e.ThroughStack != "",
-		Namespace: e.Namespace,
+		Underlay: e.Pool != "", Namespace: e.Namespace,
 	}
 }
 

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/node"
@@ -14,11 +15,11 @@ import (
 func (r *Reconciler) reconcileNodes() (done bool) {
 	r.Lock.Lock()
 	defer r.Lock.Unlock()
-	if r.known == nil || r.failure != nil || !r.vouches || r.snapshot.Incomplete {
+	if r.known == nil || r.failure != nil || !r.vouches || r.snapshot.Incomplete || !cluster.Same(r.known.IPPools, r.snapshot.IPPools) {
 		return false
 	}
 	now := *r.known
-	now.Snapshot, now.Claims = node.OwnFirst(&cluster.Snapshot{Nodes: r.snapshot.Nodes}, r.Config.NodeName, now.Local)
+	now.Snapshot, now.Claims = r.nodes(&cluster.Snapshot{Nodes: r.snapshot.Nodes}, now.Local)
 	now.Endpoints = slices.Collect(r.Endpoints.All())
 	step, ok := r.known.StepTo(now, r.current)
 	if !ok {
@@ -31,6 +32,14 @@ func (r *Reconciler) reconcileNodes() (done bool) {
 	r.known = &now
 	r.current.Take(step)
 	return true
+}
+
+// nodes are those of a snapshot, as this node sees them: see node.OwnFirst and node.WithPoolAddresses.
+func (r *Reconciler) nodes(s *cluster.Snapshot, local []netip.Addr) (_ *cluster.Snapshot, claims []string) {
+	s, claims = node.OwnFirst(s, r.Config.NodeName, local)
+	with := *s
+	with.Nodes = node.WithPoolAddresses(s.Nodes, r.Config.NodeName, r.PoolAddresses())
+	return &with, claims
 }
 
 // applyNodes does so. As in apply, the table is written before the routes of the kernel.

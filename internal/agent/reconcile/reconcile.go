@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/source"
 	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
 	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/device/route"
@@ -39,9 +41,22 @@ func (r *Reconciler) reconcile() {
 		r.Log.Info("node is ready", "uplink", r.uplink.Name, "mtu", r.current.MTU, "endpoints", r.Endpoints.Count(), "nodes", len(r.current.Nodes))
 	}
 	r.failure = err
-	r.Endpoints.Update(endpoint.Node{NotReady: err, MTU: r.current.MTU, Own: r.own, Uplink: r.uplink})
+	r.updateEndpoints()
 	r.updateReadiness()
 	r.Changed()
+}
+
+// updateEndpoints says what endpoints need to know of the node.
+func (r *Reconciler) updateEndpoints() {
+	var pools []*cluster.IPPool
+	if r.snapshot != nil {
+		pools = r.snapshot.IPPools
+	}
+	uplinks := r.uplinks
+	r.Endpoints.Update(endpoint.Node{
+		NotReady: r.failure, MTU: r.current.MTU, Own: r.own, Uplink: r.uplink,
+		PoolUplink: func(pool string) (netdev.Uplink, bool) { return node.PoolUplink(pools, uplinks, pool) },
+	})
 }
 
 // errSteps is for the metrics: some steps failed, which are problems, and no reason to reject pods.
@@ -129,7 +144,8 @@ func (r *Reconciler) facts() (node.Facts, error) {
 	if f.Local, err = netdev.LocalAddresses(); err != nil {
 		return f, err
 	}
-	f.Snapshot, f.Claims = node.OwnFirst(r.snapshot, r.Config.NodeName, f.Local)
+	f.Snapshot, f.Claims = r.nodes(r.snapshot, f.Local)
+	f.IPPools = r.snapshot.IPPools
 	own, known := f.Snapshot.Node(r.Config.NodeName)
 	if r.snapshot.Incomplete || !known {
 		found, err := r.Datapath.Routes.All()
@@ -229,10 +245,25 @@ func (r *Reconciler) apply(want node.Desired, routes route.Table) (whole bool, w
 		step("announcement settings", "others may resolve this node late after a move", err)
 		step("neighbours", "first packets to other nodes may take longer", neigh.Manage(r.uplink.Index, want.Neighbours))
 	}
+	step("answers for pods", "other hosts may not reach pods with addresses of IPPools", r.applyProxies(want.Proxies))
 	if r.vouches = vouch; vouch {
 		step("lease", "the kernel resolves neighbours packet by packet", r.Datapath.Lease.Renew(leaseTime))
 	}
 	return failed == 0, wait
+}
+
+// applyProxies makes the kernel answer for the addresses of IPPools that pods of this node have.
+func (r *Reconciler) applyProxies(wanted map[int][]netip.Addr) error {
+	var errs []error
+	for _, u := range r.uplinks {
+		if len(wanted[u.Index]) > 0 {
+			changed, err := sysctl.EnableProxy(u.Name)
+			r.logSettings(changed)
+			errs = append(errs, err)
+		}
+	}
+	_, err := neigh.Proxy(wanted)
+	return errors.Join(append(errs, err)...)
 }
 
 func (r *Reconciler) logSettings(changed []sysctl.Change) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,6 +70,10 @@ type Options struct {
 	Policies *agentpolicy.Policies
 	// Wake requests a reconciliation: with new Services or policies, devices or sockets need other programs.
 	Wake loop.Signal
+	// PoolAddresses gives the addresses of IPPools that pods of other nodes have, by the name of the node. PoolAddressesChanged
+	// requests to read them again.
+	PoolAddresses        func() map[string][]netip.Addr
+	PoolAddressesChanged <-chan struct{}
 	// Reconciled is called after each reconciliation, Applied after the changes of a snapshot are applied, with the time
 	// since its first change. Changed is called when the result may be another.
 	Reconciled func(took time.Duration, err error)
@@ -191,6 +196,11 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			r.Applied(time.Since(s.Since))
 		}
 	})
+	go forward(ctx, events, r.PoolAddressesChanged, func(struct{}) {
+		if !r.reconcileNodes() {
+			reconcile()
+		}
+	})
 	go forward(ctx, events, changes, func(c monitor.Change) {
 		if c.Node || len(c.GoneHostEnds) > 0 && r.Endpoints.Misses(c.GoneHostEnds) {
 			later()
@@ -208,7 +218,7 @@ func (r *Reconciler) take(s *cluster.Snapshot) bool {
 	defer r.Lock.Unlock()
 	before := r.snapshot
 	r.snapshot = s
-	return before == nil || !cluster.Same(before.Nodes, s.Nodes) || before.Incomplete != s.Incomplete
+	return before == nil || !cluster.Same(before.Nodes, s.Nodes) || !cluster.Same(before.IPPools, s.IPPools) || before.Incomplete != s.Incomplete
 }
 
 // forward makes an event of each value until ctx ends or the channel is closed.

@@ -169,7 +169,7 @@ type Endpoint struct {
 	PodMac       [6]uint8
 	HostMac      [6]uint8
 	ThroughStack uint8
-	Padding      uint8
+	Underlay     uint8
 	Netns        uint16
 }
 

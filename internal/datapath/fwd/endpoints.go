@@ -23,6 +23,8 @@ type Endpoint struct {
 	HostMAC   MAC
 	// ThroughStack leaves the pod's packets to the host's kernel stack, also with eBPF routing.
 	ThroughStack bool
+	// Underlay says that the external network knows the address: it is of an IPPool. The pod is never masqueraded.
+	Underlay bool
 	// Namespace is the pod's netns id in the host's network namespace (IFLA_LINK_NETNSID), plus 1: policy code looks
 	// up TCP sockets there. 0: unknown.
 	Namespace int
@@ -76,7 +78,7 @@ func (t Endpoints) All() (map[netip.Addr]Endpoint, error) {
 	err := table.Read(t.m, func(k *bpf.Address, v *bpf.Endpoint) {
 		all[k.Addr()] = Endpoint{
 			Interface: int(v.Ifindex), PodMAC: v.PodMac, HostMAC: v.HostMac, ThroughStack: v.ThroughStack != 0,
-			Namespace: int(v.Netns),
+			Underlay: v.Underlay != 0, Namespace: int(v.Netns),
 		}
 	})
 	if err != nil {
@@ -108,6 +110,9 @@ func (e Endpoint) value() bpf.Endpoint {
 	v := bpf.Endpoint{Ifindex: uint32(e.Interface), PodMac: e.PodMAC, HostMac: e.HostMAC}
 	if e.ThroughStack {
 		v.ThroughStack = 1
+	}
+	if e.Underlay {
+		v.Underlay = 1
 	}
 	if e.Namespace > 0 && e.Namespace <= NamespaceMax {
 		v.Netns = uint16(e.Namespace)

@@ -13,4 +13,4 @@ func (l Lease) Revoke() error {
 }
 
 // LengthsError is the error of routes that the datapath does not look for.
-var LengthsError = errLengths
+var LengthsError = ErrLengths

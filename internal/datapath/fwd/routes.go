@@ -141,14 +141,17 @@ func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 	return len(set) + len(del), err
 }
 
-// errLengths: the datapath does not look for some prefix length, or not in the right order.
-var errLengths = errors.New("the lengths that the datapath looks for do not fit")
+// ErrLengths: the datapath does not look for some prefix length, or not in the right order.
+// ErrLengths means that Change cannot add a prefix: a Sync of all routes can.
+var ErrLengths = errors.New("the lengths that the datapath looks for do not fit")
 
 // Change writes and deletes entries without reading others, after a Sync. nested: one may contain another. If it
 // fails, a Sync is needed.
 func (t Routes) Change(set map[netip.Prefix]Route, del []netip.Prefix, nested bool) error {
-	if err := t.findsBy(maps.Keys(set), nested); err != nil {
-		return err
+	if len(set) > 0 {
+		if err := t.findsBy(maps.Keys(set), nested); err != nil {
+			return err
+		}
 	}
 	var errs []error
 	for p, r := range set {
@@ -170,7 +173,7 @@ func (t Routes) Change(set map[netip.Prefix]Route, del []netip.Prefix, nested bo
 // findsBy returns an error unless the datapath finds all these prefixes by its list of lengths: see lengthsOf.
 func (t Routes) findsBy(prefixes iter.Seq[netip.Prefix], nested bool) error {
 	if !*t.listed {
-		return errLengths
+		return ErrLengths
 	}
 	var known [2]bpf.PrefixLengths // by family
 	for family := range known {
@@ -186,10 +189,40 @@ func (t Routes) findsBy(prefixes iter.Seq[netip.Prefix], nested bool) error {
 		lengths := of.PrefixLen[:of.Count]
 		longestFirst := slices.IsSortedFunc(lengths, func(a, b uint32) int { return cmp.Compare(b, a) })
 		if !slices.Contains(lengths, bpf.PrefixLen(p)) || nested && !longestFirst {
-			return fmt.Errorf("route %s: %w", p, errLengths)
+			return fmt.Errorf("route %s: %w", p, ErrLengths)
 		}
 	}
 	return nil
+}
+
+// Nested reports whether another route contains the prefix.
+func (t Routes) Nested(p netip.Prefix) (bool, error) {
+	var lengths bpf.PrefixLengths
+	family := uint32(1)
+	if p.Addr().Is4() {
+		family = 0
+	}
+	if err := t.lengths.Lookup(family, &lengths); err != nil {
+		return false, fmt.Errorf("read prefix lengths: %w", err)
+	}
+	for _, length := range lengths.PrefixLen[:lengths.Count] {
+		bits := int(length)
+		if p.Addr().Is4() {
+			bits -= 96
+		}
+		if bits >= p.Bits() {
+			continue
+		}
+		var r bpf.Route
+		err := t.m.Lookup(bpf.RouteKeyOf(netip.PrefixFrom(p.Addr(), bits).Masked()), &r)
+		if err == nil {
+			return true, nil
+		}
+		if !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return false, fmt.Errorf("read routes that contain %s: %w", p, err)
+		}
+	}
+	return false, nil
 }
 
 func (r Route) value() bpf.Route {

@@ -61,7 +61,7 @@ func TestProbe(t *testing.T) {
 			err := devicetest.Eventually(func() error { // the link may not be up yet
 				var inUse *InUseError
 				if err := Probe(t.Context(), l.device, netip.MustParseAddr(used)); !errors.As(err, &inUse) || inUse.MAC.String() != l.theirs.MAC.String() {
-					return fmt.Errorf("probe %s: %v, want it in use by %s", used, err, l.theirs.MAC)
+					return fmt.Errorf("probe %s: %w, want it in use by %s", used, err, l.theirs.MAC)
 				}
 				return nil
 			})

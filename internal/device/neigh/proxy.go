@@ -17,17 +17,19 @@ type proxy struct {
 	addr   netip.Addr
 }
 
-// Proxy makes the kernel answer ARP requests and neighbour solicitations on a device for exactly these addresses, with the device's MAC.
-// It removes Beeline's other proxy entries on all devices and leaves those of others. The kernel answers for an address only while it
+// Proxy makes the kernel answer ARP requests and neighbour solicitations on devices, by their index, for exactly these addresses, with
+// the device's MAC. It removes Beeline's other proxy entries on all devices and leaves those of others. The kernel answers for an address only while it
 // forwards on the device and has a route to the address by another one; see sysctl.EnableProxy for the rest.
-func Proxy(device int, addrs []netip.Addr) (changed int, err error) {
+func Proxy(wanted map[int][]netip.Addr) (changed int, err error) {
 	entries, err := dumpTable(unix.AF_UNSPEC, 0, netlink.NTF_PROXY)
 	if err != nil {
 		return 0, err
 	}
 	missing := map[proxy]bool{}
-	for _, a := range addrs {
-		missing[proxy{device, a.Unmap()}] = true
+	for device, addrs := range wanted {
+		for _, a := range addrs {
+			missing[proxy{device, a.Unmap()}] = true
+		}
 	}
 	var errs []error
 	for _, e := range entries {
@@ -47,6 +49,12 @@ func Proxy(device int, addrs []netip.Addr) (changed int, err error) {
 	}
 	return changed, errors.Join(errs...)
 }
+
+// AddProxy makes the kernel answer for one more address.
+func AddProxy(device int, a netip.Addr) error { return proxy{device, a.Unmap()}.add() }
+
+// RemoveProxy undoes AddProxy.
+func RemoveProxy(device int, a netip.Addr) error { return proxy{device, a.Unmap()}.remove() }
 
 func (p proxy) entry() Entry {
 	return Entry{Device: p.device, Addr: p.addr, Flags: netlink.NTF_PROXY, Protocol: rtnl.Protocol}

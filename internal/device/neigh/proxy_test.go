@@ -51,7 +51,7 @@ func TestProxy(t *testing.T) {
 		t.Helper()
 		devicetest.Inside(t, node, func() error {
 			for again := range 2 {
-				changed, err := Proxy(up, want)
+				changed, err := Proxy(map[int][]netip.Addr{up: want})
 				if err != nil || again == 1 && changed != 0 {
 					return fmt.Errorf("%s: %d changes, %w", step, changed, err)
 				}

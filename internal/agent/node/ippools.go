@@ -1,0 +1,89 @@
+package node
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
+)
+
+// PoolRoute is the datapath's route to an address of an IPPool that a pod of this node has.
+var PoolRoute = fwd.Route{Kind: fwd.RouteLocal}
+
+// WithPoolAddresses gives other nodes the addresses of IPPools that their pods have, as ranges of one address each. An address of a
+// node stays that node's.
+func WithPoolAddresses(nodes []cluster.Node, self string, addresses map[string][]netip.Addr) []cluster.Node {
+	if len(addresses) == 0 {
+		return nodes
+	}
+	ofNodes := map[netip.Addr]bool{}
+	for _, n := range nodes {
+		for _, a := range n.Addresses {
+			ofNodes[a] = true
+		}
+	}
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Name == self || len(addresses[n.Name]) == 0 {
+			continue
+		}
+		ranges := slices.Clone(n.PodCIDRs)
+		for _, a := range addresses[n.Name] {
+			if !ofNodes[a] {
+				ranges = append(ranges, HostPrefix(a))
+			}
+		}
+		slices.SortFunc(ranges[len(n.PodCIDRs):], netip.Prefix.Compare)
+		n.PodCIDRs = ranges
+	}
+	return nodes
+}
+
+// rangesOf are a node's ranges of pod addresses, without single addresses.
+func rangesOf(n cluster.Node) []netip.Prefix {
+	if !slices.ContainsFunc(n.PodCIDRs, netip.Prefix.IsSingleIP) {
+		return n.PodCIDRs
+	}
+	return slices.DeleteFunc(slices.Clone(n.PodCIDRs), netip.Prefix.IsSingleIP)
+}
+
+// addProxy makes the node answer for an address of an IPPool on the uplink of the pool.
+func (d *Desired) addProxy(e agentapi.Endpoint, a netip.Addr, f Facts) {
+	u, ok := PoolUplink(f.IPPools, f.AllUplinks(), e.Pool)
+	if !ok {
+		d.PodProblem(e.Pod, "pod %s: this node has no uplink of IPPool %s: other hosts do not reach address %s", e.PodName(), e.Pool, a)
+		return
+	}
+	if d.Proxies == nil {
+		d.Proxies = map[int][]netip.Addr{}
+	}
+	d.Proxies[u.Index] = append(d.Proxies[u.Index], a)
+}
+
+// PoolUplink gives the uplink of an IPPool: the one that the pool names or that has the address which it names, else the first one with
+// an address in a subnet of the pool, else the first of uplinks, which leads to the other nodes. A pool that was deleted has the latter.
+func PoolUplink(pools []*cluster.IPPool, uplinks []netdev.Uplink, name string) (netdev.Uplink, bool) {
+	if len(uplinks) == 0 {
+		return netdev.Uplink{}, false
+	}
+	at := slices.IndexFunc(pools, func(p *cluster.IPPool) bool { return p.Name == name })
+	if at < 0 {
+		return uplinks[0], true
+	}
+	pool := pools[at]
+	for _, u := range uplinks {
+		switch {
+		case pool.Uplink == "" && slices.ContainsFunc(u.Addresses, func(own netip.Prefix) bool { return slices.ContainsFunc(pool.Subnets, own.Overlaps) }),
+			pool.Uplink != "" && pool.Uplink == u.Name:
+			return u, true
+		}
+		if a, err := netip.ParseAddr(pool.Uplink); err == nil && holds(u, a) {
+			return u, true
+		}
+	}
+	return uplinks[0], pool.Uplink == ""
+}

@@ -1,0 +1,90 @@
+package node
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
+)
+
+// The addresses of IPPools that pods of other nodes have are ranges of these nodes. Addresses of nodes and of this node's pods are not.
+func TestWithPoolAddresses(t *testing.T) {
+	addr, prefix := netip.MustParseAddr, netip.MustParsePrefix
+	nodes := []cluster.Node{
+		{Name: "a", PodCIDRs: []netip.Prefix{prefix("10.1.0.0/24")}, Addresses: []netip.Addr{addr("192.0.2.1")}},
+		{Name: "b", PodCIDRs: []netip.Prefix{prefix("10.2.0.0/24")}, Addresses: []netip.Addr{addr("192.0.2.2")}},
+		{Name: "c"},
+	}
+	got := WithPoolAddresses(nodes, "a", map[string][]netip.Addr{
+		"a": {addr("192.0.2.100")},
+		"b": {addr("192.0.2.102"), addr("2001:db8::5"), addr("192.0.2.101"), addr("192.0.2.1"), addr("192.0.2.2")},
+		"z": {addr("192.0.2.103")},
+	})
+	want := []netip.Prefix{prefix("10.2.0.0/24"), prefix("192.0.2.101/32"), prefix("192.0.2.102/32"), prefix("2001:db8::5/128")}
+	if !slices.Equal(got[1].PodCIDRs, want) {
+		t.Errorf("node b has %v, want %v", got[1].PodCIDRs, want)
+	}
+	if len(got[0].PodCIDRs) != 1 || len(got[2].PodCIDRs) != 0 || len(nodes[1].PodCIDRs) != 1 {
+		t.Errorf("others have changed: %v, before %v", got, nodes)
+	}
+	if ranges := rangesOf(got[1]); !slices.Equal(ranges, nodes[1].PodCIDRs) {
+		t.Errorf("ranges of node b are %v, want %v", ranges, nodes[1].PodCIDRs)
+	}
+}
+
+func TestPoolUplink(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	uplinks := []netdev.Uplink{
+		{Name: "eth0", Index: 1, Addresses: []netip.Prefix{prefix("192.0.2.1/24")}},
+		{Name: "eth1", Index: 2, Addresses: []netip.Prefix{prefix("198.51.100.1/24")}},
+	}
+	pools := []*cluster.IPPool{
+		{Name: "subnet", Subnets: []netip.Prefix{prefix("198.51.100.0/25")}},
+		{Name: "named", Uplink: "eth1"},
+		{Name: "address", Uplink: "198.51.100.1"},
+		{Name: "elsewhere", Subnets: []netip.Prefix{prefix("203.0.113.0/24")}},
+		{Name: "missing", Uplink: "eth7"},
+	}
+	for name, want := range map[string]int{"subnet": 2, "named": 2, "address": 2, "elsewhere": 1, "deleted": 1, "missing": 0} {
+		got, ok := PoolUplink(pools, uplinks, name)
+		if ok != (want != 0) || ok && got.Index != want {
+			t.Errorf("pool %s: uplink %d, %t, want %d", name, got.Index, ok, want)
+		}
+	}
+	if _, ok := PoolUplink(pools, nil, "subnet"); ok {
+		t.Error("a pool has an uplink on a node without any")
+	}
+}
+
+// A pod with an address of an IPPool is local, not masqueraded, and the node answers for it.
+func TestDesiredPoolEndpoint(t *testing.T) {
+	addr, prefix := netip.MustParseAddr, netip.MustParsePrefix
+	uplink := netdev.Uplink{Name: "eth0", Index: 7, MTU: 1500, Addresses: []netip.Prefix{prefix("192.0.2.1/24")}}
+	facts := Facts{
+		Config: Config{NodeName: "a"}, Uplink: &uplink,
+		Snapshot:  &cluster.Snapshot{Nodes: []cluster.Node{{Name: "a", PodCIDRs: []netip.Prefix{prefix("10.1.0.0/24")}}}},
+		Endpoints: []agentapi.Endpoint{{Pool: "office", HostIfIndex: 9, Addresses: []netip.Addr{addr("192.0.2.100")}}},
+		IPPools:   []*cluster.IPPool{{Name: "office", Subnets: []netip.Prefix{prefix("192.0.2.0/24")}}},
+	}
+	d := Desire(facts)
+	if r := d.Routes[prefix("192.0.2.100/32")]; r.Kind != fwd.RouteLocal {
+		t.Errorf("route %+v", r)
+	}
+	if e := d.Endpoints[addr("192.0.2.100")]; !e.Underlay {
+		t.Errorf("endpoint %+v", e)
+	}
+	if got := d.Proxies[7]; len(d.Proxies) != 1 || !slices.Equal(got, []netip.Addr{addr("192.0.2.100")}) {
+		t.Errorf("answers for %v", d.Proxies)
+	}
+	if len(d.Pods) != 0 {
+		t.Errorf("problems of pods: %v", d.Pods)
+	}
+	facts.IPPools[0].Uplink = "eth7"
+	if d := Desire(facts); len(d.Pods) != 1 || len(d.Proxies) != 0 {
+		t.Errorf("without the pool's uplink: problems %v, answers for %v", d.Pods, d.Proxies)
+	}
+}
