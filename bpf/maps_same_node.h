@@ -25,3 +25,9 @@ MAP(sn_counts, PERCPU_ARRAY, SAME_NODE_COUNT_MAX, 0, __u32, __u64);
 
 /* Number of the programs whose sockets may exchange data. Writer: agent. */
 MAP(sn_active, ARRAY, 1, 0, __u32, __u64);
+
+/*
+ * Connections that policies do not allow any more, so that the agent destroys both sockets. Key: that of the conntrack
+ * entry. Value: CLOCK_MONOTONIC, ns. Writer: datapath. LRU.
+ */
+MAP(sn_revoked, LRU_HASH, 1024, 0, struct tuple, __u64);

@@ -4,10 +4,7 @@
  * get an error. An object of its own: it needs Linux 6.5.
  */
 #include "types.h"
-#include "config.h"
-#include "maps.h"
 #include "maps_same_node.h"
-#include "lib/policy/ct_new.h"
 
 /* Kernel types; offsets are relocated at load. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -38,7 +35,7 @@ int destroy_same_node(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *socket = ctx->sk_common;
 	const struct same_node_sock *s;
-	const struct ct_entry *ct;
+	const __u64 *revoked;
 	const void *full;
 	struct tuple key;
 	__u8 one = 1;
@@ -50,8 +47,8 @@ int destroy_same_node(struct bpf_iter__tcp *ctx)
 	if (!s)
 		return 0;
 	key = s->session;
-	ct = ct_find(&key);
-	if (!(ct && ct->flags & CT_REVOKED) && !(s->state == SAME_NODE_PACKETS && s->reason == SAME_NODE_LEFT_POLICY))
+	revoked = bpf_map_lookup_elem(&sn_revoked, &key);
+	if (!revoked || *revoked < s->joined)
 		return 0;
 	if (!bpf_sock_destroy(socket))
 		bpf_seq_write(ctx->meta->seq, &one, sizeof(one));

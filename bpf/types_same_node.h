@@ -50,7 +50,7 @@ struct same_node_sock {
 	struct same_node_key peer; /* key of the other socket */
 	struct tuple session;	   /* key of the conntrack entry */
 	__u64 netns;		   /* cookie of its own namespace */
-	__u64 left;		   /* CLOCK_MONOTONIC, ns, of SAME_NODE_PACKETS */
+	__u64 joined, left;	   /* CLOCK_MONOTONIC, ns; `left`: of SAME_NODE_PACKETS */
 	__u64 evaluated;	   /* `created` of the conntrack entry that was evaluated last; 0: none */
 	__u32 revision;		   /* its policy revision */
 	__u32 tables;		   /* GENERATION_TABLES of `selected` and of the opt-ins */

@@ -47,6 +47,7 @@ static __always_inline void same_node_join(struct bpf_sock_ops *ctx, struct bpf_
 	}
 	s->peer = peer;
 	s->netns = key.netns;
+	s->joined = bpf_ktime_get_ns();
 	s->reversed = pair_session(&key, &s->session);
 	if (bpf_sock_hash_update(ctx, &sn_sockets, &key, BPF_NOEXIST)) {
 		bpf_sk_storage_delete(&sn_storage, sk);
@@ -125,6 +126,8 @@ static __always_inline int same_node_leave(struct sk_msg_md *msg, struct same_no
 		s->state = SAME_NODE_PACKETS;
 		s->reason = why;
 		s->left = bpf_ktime_get_ns();
+		if (why == SAME_NODE_LEFT_POLICY)
+			bpf_map_update_elem(&sn_revoked, &s->session, &s->left, BPF_ANY);
 		same_node_count(why, 1);
 	}
 	bpf_msg_apply_bytes(msg, ~0U);

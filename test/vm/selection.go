@@ -60,11 +60,12 @@ var betweenOldestAndHere = []string{
 	"TestAccelerate*", "TestSocketRestart", "TestSocketCgroups", "TestDestroyUDP*",
 	"TestRedirect", "TestEchoesCross", "TestExternalMasqueraded", "TestTunnelCarries", "TestNodePortXDP", "TestNodePortDSR",
 	"TestNodePortOfHostThroughTunnel", "TestSocketConnect", "TestSocketSend", "TestPolicyTraffic", "TestFlowsReportAll",
+	"TestSocketsMeet", "TestKernelFaults", "TestPolicyRevokesPairs", "TestRandomStreams",
 }
 
 // firstAnswers are those of betweenOldestAndHere that are left with -quick: what the verifier says, that programs are attached, and one way of
 // packets with all that there is.
-var firstAnswers = []string{"TestLoad", "TestLoadServices", "TestLoadPolicy", "TestLoadDestroy", "TestAttachments", "TestRedirect", "TestDestroyUDP*", "TestSocketSend", "TestPolicyTraffic"}
+var firstAnswers = []string{"TestLoad", "TestLoadServices", "TestLoadPolicy", "TestLoadDestroy", "TestAttachments", "TestRedirect", "TestDestroyUDP*", "TestSocketSend", "TestPolicyTraffic", "TestSocketsMeet", "TestKernelFaults"}
 
 // newest are the tests of internal/datapath that run on a kernel which is like that of most machines: what its verifier says. TestLoadPolicy takes
 // ten minutes and more under emulation, and the machine itself has the same verifier.

@@ -68,6 +68,7 @@ type SameNodeSock struct {
 	Peer      SameNodeKey
 	Session   SameNodeTuple
 	Netns     uint64
+	Joined    uint64
 	Left      uint64
 	Evaluated uint64
 	Revision  uint32
@@ -145,6 +146,7 @@ const (
 	SameNodeMapSnActive              = "sn_active"
 	SameNodeMapSnCounts              = "sn_counts"
 	SameNodeMapSnPods                = "sn_pods"
+	SameNodeMapSnRevoked             = "sn_revoked"
 	SameNodeMapSnShares              = "sn_shares"
 	SameNodeMapSnSockets             = "sn_sockets"
 	SameNodeMapSnStorage             = "sn_storage"
@@ -276,6 +278,7 @@ type SameNodeMapSpecs struct {
 	SnActive       *ebpf.MapSpec `ebpf:"sn_active"`
 	SnCounts       *ebpf.MapSpec `ebpf:"sn_counts"`
 	SnPods         *ebpf.MapSpec `ebpf:"sn_pods"`
+	SnRevoked      *ebpf.MapSpec `ebpf:"sn_revoked"`
 	SnShares       *ebpf.MapSpec `ebpf:"sn_shares"`
 	SnSockets      *ebpf.MapSpec `ebpf:"sn_sockets"`
 	SnStorage      *ebpf.MapSpec `ebpf:"sn_storage"`
@@ -379,6 +382,7 @@ type SameNodeMaps struct {
 	SnActive       *ebpf.Map `ebpf:"sn_active"`
 	SnCounts       *ebpf.Map `ebpf:"sn_counts"`
 	SnPods         *ebpf.Map `ebpf:"sn_pods"`
+	SnRevoked      *ebpf.Map `ebpf:"sn_revoked"`
 	SnShares       *ebpf.Map `ebpf:"sn_shares"`
 	SnSockets      *ebpf.Map `ebpf:"sn_sockets"`
 	SnStorage      *ebpf.Map `ebpf:"sn_storage"`
@@ -435,6 +439,7 @@ func (m *SameNodeMaps) Close() error {
 		m.SnActive,
 		m.SnCounts,
 		m.SnPods,
+		m.SnRevoked,
 		m.SnShares,
 		m.SnSockets,
 		m.SnStorage,

@@ -16,79 +16,16 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	SameNodeDestroyMapAffinities         = "affinities"
-	SameNodeDestroyMapAffinitiesExt      = "affinities_ext"
-	SameNodeDestroyMapBackends           = "backends"
-	SameNodeDestroyMapConntrack          = "conntrack"
-	SameNodeDestroyMapCtNew              = "ct_new"
-	SameNodeDestroyMapCtShareSize        = "ct_share_size"
-	SameNodeDestroyMapCtShares           = "ct_shares"
-	SameNodeDestroyMapCtSlots            = "ct_slots"
-	SameNodeDestroyMapDrops              = "drops"
-	SameNodeDestroyMapEndpoints          = "endpoints"
-	SameNodeDestroyMapFlowCache          = "flow_cache"
-	SameNodeDestroyMapFlowDrops          = "flow_drops"
-	SameNodeDestroyMapFlowLost           = "flow_lost"
-	SameNodeDestroyMapFlowRatelimit      = "flow_ratelimit"
-	SameNodeDestroyMapFlowShares         = "flow_shares"
-	SameNodeDestroyMapFlows              = "flows"
-	SameNodeDestroyMapFragments          = "fragments"
-	SameNodeDestroyMapGeneration         = "generation"
-	SameNodeDestroyMapIcmpRatelimit      = "icmp_ratelimit"
-	SameNodeDestroyMapIdentities         = "identities"
-	SameNodeDestroyMapIdentityCidrs      = "identity_cidrs"
-	SameNodeDestroyMapMaglev             = "maglev"
-	SameNodeDestroyMapNat                = "nat"
-	SameNodeDestroyMapNatOwners          = "nat_owners"
-	SameNodeDestroyMapNatPending         = "nat_pending"
-	SameNodeDestroyMapNatPods            = "nat_pods"
-	SameNodeDestroyMapNatScratch         = "nat_scratch"
-	SameNodeDestroyMapNatSlots           = "nat_slots"
-	SameNodeDestroyMapNeighLease         = "neigh_lease"
-	SameNodeDestroyMapPendingSlots       = "pending_slots"
-	SameNodeDestroyMapPolicies           = "policies"
-	SameNodeDestroyMapPolicyPods         = "policy_pods"
-	SameNodeDestroyMapPolicyPorts        = "policy_ports"
-	SameNodeDestroyMapPolicyScratch      = "policy_scratch"
-	SameNodeDestroyMapRouteLengths       = "route_lengths"
-	SameNodeDestroyMapRoutes             = "routes"
-	SameNodeDestroyMapServiceCounts      = "service_counts"
-	SameNodeDestroyMapServiceSources     = "service_sources"
-	SameNodeDestroyMapServices           = "services"
-	SameNodeDestroyMapSnActive           = "sn_active"
-	SameNodeDestroyMapSnCounts           = "sn_counts"
-	SameNodeDestroyMapSnPods             = "sn_pods"
-	SameNodeDestroyMapSnShares           = "sn_shares"
-	SameNodeDestroyMapSnSockets          = "sn_sockets"
-	SameNodeDestroyMapSnStorage          = "sn_storage"
-	SameNodeDestroyMapSockStorage        = "sock_storage"
-	SameNodeDestroyMapSockTcp            = "sock_tcp"
-	SameNodeDestroyMapSockUdp            = "sock_udp"
-	SameNodeDestroyMapTunnelSources      = "tunnel_sources"
-	SameNodeDestroyMapUplinks            = "uplinks"
-	SameNodeDestroyMapVerdictScratch     = "verdict_scratch"
-	SameNodeDestroyMapXdpUplinks         = "xdp_uplinks"
-	SameNodeDestroyProgDestroySameNode   = "destroy_same_node"
-	SameNodeDestroyVarAbi                = "abi"
-	SameNodeDestroyVarConfigDsr          = "config_dsr"
-	SameNodeDestroyVarConfigEbpfRouting  = "config_ebpf_routing"
-	SameNodeDestroyVarConfigFlows        = "config_flows"
-	SameNodeDestroyVarConfigFlowsRate    = "config_flows_rate"
-	SameNodeDestroyVarConfigFlowsSample  = "config_flows_sample"
-	SameNodeDestroyVarConfigHandled      = "config_handled"
-	SameNodeDestroyVarConfigHostNetns    = "config_host_netns"
-	SameNodeDestroyVarConfigKubeProxy    = "config_kube_proxy"
-	SameNodeDestroyVarConfigMasquerade   = "config_masquerade"
-	SameNodeDestroyVarConfigNatFirst     = "config_nat_first"
-	SameNodeDestroyVarConfigNatLast      = "config_nat_last"
-	SameNodeDestroyVarConfigNatSlots     = "config_nat_slots"
-	SameNodeDestroyVarConfigNetkit       = "config_netkit"
-	SameNodeDestroyVarConfigPendingSlots = "config_pending_slots"
-	SameNodeDestroyVarConfigPolicy       = "config_policy"
-	SameNodeDestroyVarConfigServices     = "config_services"
-	SameNodeDestroyVarConfigSocketErrors = "config_socket_errors"
-	SameNodeDestroyVarConfigTunnelPort   = "config_tunnel_port"
-	SameNodeDestroyVarSameNodeAbi        = "same_node_abi"
+	SameNodeDestroyMapSnActive         = "sn_active"
+	SameNodeDestroyMapSnCounts         = "sn_counts"
+	SameNodeDestroyMapSnPods           = "sn_pods"
+	SameNodeDestroyMapSnRevoked        = "sn_revoked"
+	SameNodeDestroyMapSnShares         = "sn_shares"
+	SameNodeDestroyMapSnSockets        = "sn_sockets"
+	SameNodeDestroyMapSnStorage        = "sn_storage"
+	SameNodeDestroyProgDestroySameNode = "destroy_same_node"
+	SameNodeDestroyVarAbi              = "abi"
+	SameNodeDestroyVarSameNodeAbi      = "same_node_abi"
 )
 
 // LoadSameNodeDestroy returns the embedded CollectionSpec for SameNodeDestroy.
@@ -140,84 +77,21 @@ type SameNodeDestroyProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SameNodeDestroyMapSpecs struct {
-	Affinities     *ebpf.MapSpec `ebpf:"affinities"`
-	AffinitiesExt  *ebpf.MapSpec `ebpf:"affinities_ext"`
-	Backends       *ebpf.MapSpec `ebpf:"backends"`
-	Conntrack      *ebpf.MapSpec `ebpf:"conntrack"`
-	CtNew          *ebpf.MapSpec `ebpf:"ct_new"`
-	CtShareSize    *ebpf.MapSpec `ebpf:"ct_share_size"`
-	CtShares       *ebpf.MapSpec `ebpf:"ct_shares"`
-	CtSlots        *ebpf.MapSpec `ebpf:"ct_slots"`
-	Drops          *ebpf.MapSpec `ebpf:"drops"`
-	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
-	FlowCache      *ebpf.MapSpec `ebpf:"flow_cache"`
-	FlowDrops      *ebpf.MapSpec `ebpf:"flow_drops"`
-	FlowLost       *ebpf.MapSpec `ebpf:"flow_lost"`
-	FlowRatelimit  *ebpf.MapSpec `ebpf:"flow_ratelimit"`
-	FlowShares     *ebpf.MapSpec `ebpf:"flow_shares"`
-	Flows          *ebpf.MapSpec `ebpf:"flows"`
-	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
-	Generation     *ebpf.MapSpec `ebpf:"generation"`
-	IcmpRatelimit  *ebpf.MapSpec `ebpf:"icmp_ratelimit"`
-	Identities     *ebpf.MapSpec `ebpf:"identities"`
-	IdentityCidrs  *ebpf.MapSpec `ebpf:"identity_cidrs"`
-	Maglev         *ebpf.MapSpec `ebpf:"maglev"`
-	Nat            *ebpf.MapSpec `ebpf:"nat"`
-	NatOwners      *ebpf.MapSpec `ebpf:"nat_owners"`
-	NatPending     *ebpf.MapSpec `ebpf:"nat_pending"`
-	NatPods        *ebpf.MapSpec `ebpf:"nat_pods"`
-	NatScratch     *ebpf.MapSpec `ebpf:"nat_scratch"`
-	NatSlots       *ebpf.MapSpec `ebpf:"nat_slots"`
-	NeighLease     *ebpf.MapSpec `ebpf:"neigh_lease"`
-	PendingSlots   *ebpf.MapSpec `ebpf:"pending_slots"`
-	Policies       *ebpf.MapSpec `ebpf:"policies"`
-	PolicyPods     *ebpf.MapSpec `ebpf:"policy_pods"`
-	PolicyPorts    *ebpf.MapSpec `ebpf:"policy_ports"`
-	PolicyScratch  *ebpf.MapSpec `ebpf:"policy_scratch"`
-	RouteLengths   *ebpf.MapSpec `ebpf:"route_lengths"`
-	Routes         *ebpf.MapSpec `ebpf:"routes"`
-	ServiceCounts  *ebpf.MapSpec `ebpf:"service_counts"`
-	ServiceSources *ebpf.MapSpec `ebpf:"service_sources"`
-	Services       *ebpf.MapSpec `ebpf:"services"`
-	SnActive       *ebpf.MapSpec `ebpf:"sn_active"`
-	SnCounts       *ebpf.MapSpec `ebpf:"sn_counts"`
-	SnPods         *ebpf.MapSpec `ebpf:"sn_pods"`
-	SnShares       *ebpf.MapSpec `ebpf:"sn_shares"`
-	SnSockets      *ebpf.MapSpec `ebpf:"sn_sockets"`
-	SnStorage      *ebpf.MapSpec `ebpf:"sn_storage"`
-	SockStorage    *ebpf.MapSpec `ebpf:"sock_storage"`
-	SockTcp        *ebpf.MapSpec `ebpf:"sock_tcp"`
-	SockUdp        *ebpf.MapSpec `ebpf:"sock_udp"`
-	TunnelSources  *ebpf.MapSpec `ebpf:"tunnel_sources"`
-	Uplinks        *ebpf.MapSpec `ebpf:"uplinks"`
-	VerdictScratch *ebpf.MapSpec `ebpf:"verdict_scratch"`
-	XdpUplinks     *ebpf.MapSpec `ebpf:"xdp_uplinks"`
+	SnActive  *ebpf.MapSpec `ebpf:"sn_active"`
+	SnCounts  *ebpf.MapSpec `ebpf:"sn_counts"`
+	SnPods    *ebpf.MapSpec `ebpf:"sn_pods"`
+	SnRevoked *ebpf.MapSpec `ebpf:"sn_revoked"`
+	SnShares  *ebpf.MapSpec `ebpf:"sn_shares"`
+	SnSockets *ebpf.MapSpec `ebpf:"sn_sockets"`
+	SnStorage *ebpf.MapSpec `ebpf:"sn_storage"`
 }
 
 // SameNodeDestroyVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SameNodeDestroyVariableSpecs struct {
-	Abi                *ebpf.VariableSpec `ebpf:"abi"`
-	ConfigDsr          *ebpf.VariableSpec `ebpf:"config_dsr"`
-	ConfigEbpfRouting  *ebpf.VariableSpec `ebpf:"config_ebpf_routing"`
-	ConfigFlows        *ebpf.VariableSpec `ebpf:"config_flows"`
-	ConfigFlowsRate    *ebpf.VariableSpec `ebpf:"config_flows_rate"`
-	ConfigFlowsSample  *ebpf.VariableSpec `ebpf:"config_flows_sample"`
-	ConfigHandled      *ebpf.VariableSpec `ebpf:"config_handled"`
-	ConfigHostNetns    *ebpf.VariableSpec `ebpf:"config_host_netns"`
-	ConfigKubeProxy    *ebpf.VariableSpec `ebpf:"config_kube_proxy"`
-	ConfigMasquerade   *ebpf.VariableSpec `ebpf:"config_masquerade"`
-	ConfigNatFirst     *ebpf.VariableSpec `ebpf:"config_nat_first"`
-	ConfigNatLast      *ebpf.VariableSpec `ebpf:"config_nat_last"`
-	ConfigNatSlots     *ebpf.VariableSpec `ebpf:"config_nat_slots"`
-	ConfigNetkit       *ebpf.VariableSpec `ebpf:"config_netkit"`
-	ConfigPendingSlots *ebpf.VariableSpec `ebpf:"config_pending_slots"`
-	ConfigPolicy       *ebpf.VariableSpec `ebpf:"config_policy"`
-	ConfigServices     *ebpf.VariableSpec `ebpf:"config_services"`
-	ConfigSocketErrors *ebpf.VariableSpec `ebpf:"config_socket_errors"`
-	ConfigTunnelPort   *ebpf.VariableSpec `ebpf:"config_tunnel_port"`
-	SameNodeAbi        *ebpf.VariableSpec `ebpf:"same_node_abi"`
+	Abi         *ebpf.VariableSpec `ebpf:"abi"`
+	SameNodeAbi *ebpf.VariableSpec `ebpf:"same_node_abi"`
 }
 
 // SameNodeDestroyObjects contains all objects after they have been loaded into the kernel.
@@ -240,114 +114,24 @@ func (o *SameNodeDestroyObjects) Close() error {
 //
 // It can be passed to LoadSameNodeDestroyObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SameNodeDestroyMaps struct {
-	Affinities     *ebpf.Map `ebpf:"affinities"`
-	AffinitiesExt  *ebpf.Map `ebpf:"affinities_ext"`
-	Backends       *ebpf.Map `ebpf:"backends"`
-	Conntrack      *ebpf.Map `ebpf:"conntrack"`
-	CtNew          *ebpf.Map `ebpf:"ct_new"`
-	CtShareSize    *ebpf.Map `ebpf:"ct_share_size"`
-	CtShares       *ebpf.Map `ebpf:"ct_shares"`
-	CtSlots        *ebpf.Map `ebpf:"ct_slots"`
-	Drops          *ebpf.Map `ebpf:"drops"`
-	Endpoints      *ebpf.Map `ebpf:"endpoints"`
-	FlowCache      *ebpf.Map `ebpf:"flow_cache"`
-	FlowDrops      *ebpf.Map `ebpf:"flow_drops"`
-	FlowLost       *ebpf.Map `ebpf:"flow_lost"`
-	FlowRatelimit  *ebpf.Map `ebpf:"flow_ratelimit"`
-	FlowShares     *ebpf.Map `ebpf:"flow_shares"`
-	Flows          *ebpf.Map `ebpf:"flows"`
-	Fragments      *ebpf.Map `ebpf:"fragments"`
-	Generation     *ebpf.Map `ebpf:"generation"`
-	IcmpRatelimit  *ebpf.Map `ebpf:"icmp_ratelimit"`
-	Identities     *ebpf.Map `ebpf:"identities"`
-	IdentityCidrs  *ebpf.Map `ebpf:"identity_cidrs"`
-	Maglev         *ebpf.Map `ebpf:"maglev"`
-	Nat            *ebpf.Map `ebpf:"nat"`
-	NatOwners      *ebpf.Map `ebpf:"nat_owners"`
-	NatPending     *ebpf.Map `ebpf:"nat_pending"`
-	NatPods        *ebpf.Map `ebpf:"nat_pods"`
-	NatScratch     *ebpf.Map `ebpf:"nat_scratch"`
-	NatSlots       *ebpf.Map `ebpf:"nat_slots"`
-	NeighLease     *ebpf.Map `ebpf:"neigh_lease"`
-	PendingSlots   *ebpf.Map `ebpf:"pending_slots"`
-	Policies       *ebpf.Map `ebpf:"policies"`
-	PolicyPods     *ebpf.Map `ebpf:"policy_pods"`
-	PolicyPorts    *ebpf.Map `ebpf:"policy_ports"`
-	PolicyScratch  *ebpf.Map `ebpf:"policy_scratch"`
-	RouteLengths   *ebpf.Map `ebpf:"route_lengths"`
-	Routes         *ebpf.Map `ebpf:"routes"`
-	ServiceCounts  *ebpf.Map `ebpf:"service_counts"`
-	ServiceSources *ebpf.Map `ebpf:"service_sources"`
-	Services       *ebpf.Map `ebpf:"services"`
-	SnActive       *ebpf.Map `ebpf:"sn_active"`
-	SnCounts       *ebpf.Map `ebpf:"sn_counts"`
-	SnPods         *ebpf.Map `ebpf:"sn_pods"`
-	SnShares       *ebpf.Map `ebpf:"sn_shares"`
-	SnSockets      *ebpf.Map `ebpf:"sn_sockets"`
-	SnStorage      *ebpf.Map `ebpf:"sn_storage"`
-	SockStorage    *ebpf.Map `ebpf:"sock_storage"`
-	SockTcp        *ebpf.Map `ebpf:"sock_tcp"`
-	SockUdp        *ebpf.Map `ebpf:"sock_udp"`
-	TunnelSources  *ebpf.Map `ebpf:"tunnel_sources"`
-	Uplinks        *ebpf.Map `ebpf:"uplinks"`
-	VerdictScratch *ebpf.Map `ebpf:"verdict_scratch"`
-	XdpUplinks     *ebpf.Map `ebpf:"xdp_uplinks"`
+	SnActive  *ebpf.Map `ebpf:"sn_active"`
+	SnCounts  *ebpf.Map `ebpf:"sn_counts"`
+	SnPods    *ebpf.Map `ebpf:"sn_pods"`
+	SnRevoked *ebpf.Map `ebpf:"sn_revoked"`
+	SnShares  *ebpf.Map `ebpf:"sn_shares"`
+	SnSockets *ebpf.Map `ebpf:"sn_sockets"`
+	SnStorage *ebpf.Map `ebpf:"sn_storage"`
 }
 
 func (m *SameNodeDestroyMaps) Close() error {
 	return _SameNodeDestroyClose(
-		m.Affinities,
-		m.AffinitiesExt,
-		m.Backends,
-		m.Conntrack,
-		m.CtNew,
-		m.CtShareSize,
-		m.CtShares,
-		m.CtSlots,
-		m.Drops,
-		m.Endpoints,
-		m.FlowCache,
-		m.FlowDrops,
-		m.FlowLost,
-		m.FlowRatelimit,
-		m.FlowShares,
-		m.Flows,
-		m.Fragments,
-		m.Generation,
-		m.IcmpRatelimit,
-		m.Identities,
-		m.IdentityCidrs,
-		m.Maglev,
-		m.Nat,
-		m.NatOwners,
-		m.NatPending,
-		m.NatPods,
-		m.NatScratch,
-		m.NatSlots,
-		m.NeighLease,
-		m.PendingSlots,
-		m.Policies,
-		m.PolicyPods,
-		m.PolicyPorts,
-		m.PolicyScratch,
-		m.RouteLengths,
-		m.Routes,
-		m.ServiceCounts,
-		m.ServiceSources,
-		m.Services,
 		m.SnActive,
 		m.SnCounts,
 		m.SnPods,
+		m.SnRevoked,
 		m.SnShares,
 		m.SnSockets,
 		m.SnStorage,
-		m.SockStorage,
-		m.SockTcp,
-		m.SockUdp,
-		m.TunnelSources,
-		m.Uplinks,
-		m.VerdictScratch,
-		m.XdpUplinks,
 	)
 }
 
@@ -355,26 +139,8 @@ func (m *SameNodeDestroyMaps) Close() error {
 //
 // It can be passed to LoadSameNodeDestroyObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SameNodeDestroyVariables struct {
-	Abi                *ebpf.Variable `ebpf:"abi"`
-	ConfigDsr          *ebpf.Variable `ebpf:"config_dsr"`
-	ConfigEbpfRouting  *ebpf.Variable `ebpf:"config_ebpf_routing"`
-	ConfigFlows        *ebpf.Variable `ebpf:"config_flows"`
-	ConfigFlowsRate    *ebpf.Variable `ebpf:"config_flows_rate"`
-	ConfigFlowsSample  *ebpf.Variable `ebpf:"config_flows_sample"`
-	ConfigHandled      *ebpf.Variable `ebpf:"config_handled"`
-	ConfigHostNetns    *ebpf.Variable `ebpf:"config_host_netns"`
-	ConfigKubeProxy    *ebpf.Variable `ebpf:"config_kube_proxy"`
-	ConfigMasquerade   *ebpf.Variable `ebpf:"config_masquerade"`
-	ConfigNatFirst     *ebpf.Variable `ebpf:"config_nat_first"`
-	ConfigNatLast      *ebpf.Variable `ebpf:"config_nat_last"`
-	ConfigNatSlots     *ebpf.Variable `ebpf:"config_nat_slots"`
-	ConfigNetkit       *ebpf.Variable `ebpf:"config_netkit"`
-	ConfigPendingSlots *ebpf.Variable `ebpf:"config_pending_slots"`
-	ConfigPolicy       *ebpf.Variable `ebpf:"config_policy"`
-	ConfigServices     *ebpf.Variable `ebpf:"config_services"`
-	ConfigSocketErrors *ebpf.Variable `ebpf:"config_socket_errors"`
-	ConfigTunnelPort   *ebpf.Variable `ebpf:"config_tunnel_port"`
-	SameNodeAbi        *ebpf.Variable `ebpf:"same_node_abi"`
+	Abi         *ebpf.Variable `ebpf:"abi"`
+	SameNodeAbi *ebpf.Variable `ebpf:"same_node_abi"`
 }
 
 // SameNodeDestroyPrograms contains all programs after they have been loaded into the kernel.

@@ -28,11 +28,7 @@ func openDestroyer(s *SameNode) (*destroyer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read object: %w", err)
 	}
-	replacements := map[string]*ebpf.Map{bpf.SameNodeMapSnStorage: s.Storage}
-	for _, name := range []string{bpf.MapConntrack, bpf.MapCtNew} {
-		replacements[name] = s.datapath.ByName[name]
-		spec.Maps[name].MaxEntries = replacements[name].MaxEntries()
-	}
+	replacements := map[string]*ebpf.Map{bpf.SameNodeMapSnStorage: s.Storage, bpf.SameNodeMapSnRevoked: s.Revoked}
 	var d destroyer
 	if err := spec.LoadAndAssign(&d.destroyerObjects, &ebpf.CollectionOptions{MapReplacements: replacements}); err != nil {
 		return nil, fmt.Errorf("load destroy_same_node: %w", err)

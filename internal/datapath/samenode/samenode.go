@@ -40,6 +40,7 @@ type maps struct {
 	Storage *ebpf.Map `ebpf:"sn_storage"`
 	Counts  *ebpf.Map `ebpf:"sn_counts"`
 	Active  *ebpf.Map `ebpf:"sn_active"`
+	Revoked *ebpf.Map `ebpf:"sn_revoked"`
 }
 
 type objects struct {
@@ -187,6 +188,7 @@ func (s *SameNode) Maps() ([]table.MapInfo, error) {
 	}{
 		{bpf.SameNodeMapSnPods, s.Pods}, {bpf.SameNodeMapSnShares, s.Shares}, {bpf.SameNodeMapSnSockets, s.maps.Sockets},
 		{bpf.SameNodeMapSnStorage, s.Storage}, {bpf.SameNodeMapSnCounts, s.maps.Counts}, {bpf.SameNodeMapSnActive, s.Active},
+		{bpf.SameNodeMapSnRevoked, s.Revoked},
 	} {
 		info, err := table.DescribeMap(m.name, m.m)
 		if err != nil {
@@ -203,7 +205,7 @@ func (s *SameNode) Close() error {
 	for _, p := range []*ebpf.Program{s.programs.Open, s.programs.Send, s.programs.List} {
 		errs = append(errs, p.Close())
 	}
-	for _, m := range []*ebpf.Map{s.Pods, s.Shares, s.maps.Sockets, s.Storage, s.maps.Counts, s.Active} {
+	for _, m := range []*ebpf.Map{s.Pods, s.Shares, s.maps.Sockets, s.Storage, s.maps.Counts, s.Active, s.Revoked} {
 		errs = append(errs, m.Close())
 	}
 	if s.list != nil {
