@@ -13,12 +13,16 @@ import (
 var agentRights = []string{
 	"endpointslices.discovery.k8s.io [list watch]",
 	"events [create patch]",
+	"ipclaims.networking.beeline.dev [create delete get list update watch]",
+	"ippools.networking.beeline.dev [list watch]",
+	"ippools.networking.beeline.dev/status [patch]",
 	"namespaces [list watch]",
 	"networkpolicies.networking.k8s.io [list watch]",
-	"nodes [list patch watch]",
+	"nodes [get list patch watch]",
 	"nodes/status [patch]",
-	"pods [list watch]",
+	"pods [get list watch]",
 	"services [list watch]",
+	"statefulsets.apps [get]",
 }
 
 // rightsOfTheAgent: the agent's service account has exactly these permissions.
