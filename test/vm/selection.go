@@ -161,10 +161,16 @@ var seconds = map[string]map[string]int{
 		"TestNodePortRejected": 10, "TestEchoesCross": 10, "TestSocketReplacement": 10,
 	},
 	networkDir: {networkTest: 27},
+	endToEndDir: {
+		"TestTrafficOutlivesAgents": 300, "TestEverybodyReachesEverybody": 180, "TestEverybodyReachesEverybodyThroughTunnels": 180, "TestPolicy": 180,
+		"TestMTUFollowsUplink": 130, "TestChangeOfRoutingUnderTraffic": 120, "TestServices": 75, "TestAnotherVersion": 75, "TestSpoofedSource": 60, "TestPodVanishes": 60,
+	},
 }
 
-// usual is how many seconds the other tests take on average.
+// usual is how many seconds the other tests take on average, and usualOf is it for packages whose tests start agents.
 const usual = 2
+
+var usualOf = map[string]int{endToEndDir: 25, adversaryDir: 600}
 
 // load is how many seconds each of a kernel's machines has to do.
 type load []int
@@ -172,7 +178,7 @@ type load []int
 // deal adds tests of the package in dir to the load, the longest first and each to the machine that has least to do, and tells which each
 // machine got. Those that take the usual time are thus dealt in turn: neighbours are alike, and so are then the parts.
 func (l load) deal(dir string, tests []string) (parts [][]string) {
-	takes := func(test string) int { return cmp.Or(seconds[listed(dir)][test], usual) }
+	takes := func(test string) int { return cmp.Or(seconds[listed(dir)][test], usualOf[dir], usual) }
 	parts = make([][]string, len(l))
 	longestFirst := slices.SortedStableFunc(slices.Values(tests), func(a, b string) int { return cmp.Compare(takes(b), takes(a)) })
 	for _, test := range longestFirst {
