@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -20,19 +21,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// admissionPolicy gives the chart's policy.
-func admissionPolicy(t *testing.T) *admissionregistrationv1.ValidatingAdmissionPolicy {
+// admissionPolicy gives the chart's policy of that name.
+func admissionPolicy(t *testing.T, name string) *admissionregistrationv1.ValidatingAdmissionPolicy {
 	t.Helper()
 	for _, text := range strings.Split(render(t), "---\n") {
 		var policy admissionregistrationv1.ValidatingAdmissionPolicy
-		if err := yaml.Unmarshal([]byte(text), &policy); err == nil && policy.Kind == "ValidatingAdmissionPolicy" {
+		if err := yaml.Unmarshal([]byte(text), &policy); err == nil && policy.Kind == "ValidatingAdmissionPolicy" && policy.Name == name {
 			if err := yaml.UnmarshalStrict([]byte(text), &policy); err != nil {
 				t.Fatal(err)
 			}
 			return &policy
 		}
 	}
-	t.Fatal("the chart has no ValidatingAdmissionPolicy")
+	t.Fatalf("the chart has no ValidatingAdmissionPolicy %s", name)
 	return nil
 }
 
@@ -98,7 +99,7 @@ const agentTaint = "node.beeline-cni.github.io/agent-not-ready"
 
 // An agent's token may write the condition and the taint of its own node, and nothing else. Roles cannot express this.
 func TestAdmissionPolicy(t *testing.T) {
-	validator := compile(t, admissionPolicy(t))
+	validator := compile(t, admissionPolicy(t, "beeline-agent"))
 	unavailable := corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "BeelineIsReady"}
 	for _, c := range []struct {
 		name      string
@@ -173,21 +174,26 @@ func rejections(t *testing.T, validator validating.Validator, who user.Info, ope
 	if ofStatus {
 		subresource = "status"
 	}
-	var object, oldObject runtime.Object = now, old
+	return rejectionsOf(t, validator, who, operation, corev1.SchemeGroupVersion.WithKind("Node"), schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, subresource, now.Name, old, now)
+}
+
+// rejectionsOf are those of a request for an object of any kind.
+func rejectionsOf(t *testing.T, validator validating.Validator, who user.Info, operation admission.Operation,
+	kind schema.GroupVersionKind, resource schema.GroupVersionResource, subresource, name string, oldObject, object runtime.Object) (messages []string) {
+	t.Helper()
 	switch operation {
 	case admission.Create:
 		oldObject = nil
 	case admission.Delete:
 		object = nil
 	}
-	kind, nodes := corev1.SchemeGroupVersion.WithKind("Node"), schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	request := &admission.VersionedAttributes{
-		Attributes:         admission.NewAttributesRecord(object, oldObject, kind, "", now.Name, nodes, subresource, operation, &metav1.UpdateOptions{}, false, who),
+		Attributes:         admission.NewAttributesRecord(object, oldObject, kind, "", name, resource, subresource, operation, &metav1.UpdateOptions{}, false, who),
 		VersionedKind:      kind,
 		VersionedObject:    admission.NewLazyObject(object),
 		VersionedOldObject: admission.NewLazyObject(oldObject),
 	}
-	for _, d := range validator.Validate(t.Context(), nodes, request, nil, nil, celconfig.RuntimeCELCostBudget, nil).Decisions {
+	for _, d := range validator.Validate(t.Context(), resource, request, nil, nil, celconfig.RuntimeCELCostBudget, nil).Decisions {
 		if d.Evaluation == validating.EvalError {
 			t.Errorf("an expression fails: %s", d.Message)
 		}
@@ -196,4 +202,40 @@ func rejections(t *testing.T, validator validating.Validator, who user.Info, ope
 		}
 	}
 	return messages
+}
+
+// An agent's token may give addresses to pods of its own node only, and release all.
+func TestAdmissionPolicyOfClaims(t *testing.T) {
+	validator := compile(t, admissionPolicy(t, "beeline-agent-claims"))
+	claim := func(node, container string) runtime.Object {
+		spec := map[string]any{"address": "192.0.2.10", "pool": "office", "node": node}
+		if container != "" {
+			spec["containerID"] = container
+		}
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "networking.beeline.dev/v1alpha1", "kind": "IPClaim", "metadata": map[string]any{"name": "192-0-2-10"}, "spec": spec,
+		}}
+	}
+	kind := schema.GroupVersionKind{Group: "networking.beeline.dev", Version: "v1alpha1", Kind: "IPClaim"}
+	for _, c := range []struct {
+		name      string
+		who       user.Info
+		operation admission.Operation
+		object    runtime.Object
+		allowed   bool
+	}{
+		{"allocates", agentOf("n1"), admission.Create, claim("n1", "c1"), true},
+		{"allocates for another node", agentOf("n1"), admission.Create, claim("n2", "c1"), false},
+		{"allocates for no node", agentOf("n1"), admission.Create, claim("", ""), false},
+		{"a token of no node", agentOf(""), admission.Create, claim("", "c1"), false},
+		{"takes over", agentOf("n1"), admission.Update, claim("n1", "c2"), true},
+		{"gives to another node", agentOf("n1"), admission.Update, claim("n2", "c2"), false},
+		{"keeps that of a node that is gone", agentOf("n1"), admission.Update, claim("n2", ""), true},
+		{"somebody else", &user.DefaultInfo{Name: "admin"}, admission.Create, claim("n2", "c1"), true},
+	} {
+		messages := rejectionsOf(t, validator, c.who, c.operation, kind, kind.GroupVersion().WithResource("ipclaims"), "", "192-0-2-10", claim("n2", "c0"), c.object)
+		if (len(messages) == 0) != c.allowed {
+			t.Errorf("%s: %q", c.name, messages)
+		}
+	}
 }
