@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 // xdpSocket sends by AF_XDP in copy mode, which every device supports: the kernel passes each frame to the driver,
@@ -115,5 +116,5 @@ func (s *xdpSocket) send(frame []byte) error {
 	atomic.StoreUint32(s.transmit.producer, s.next)
 	err := unix.Sendto(s.fd, nil, unix.MSG_DONTWAIT, nil)
 	atomic.StoreUint32(s.completed.consumer, atomic.LoadUint32(s.completed.producer))
-	return err
+	return netlab.Sent(err)
 }
