@@ -28,7 +28,7 @@ struct endpoint {
 	__u8 host_mac[ETH_ALEN]; /* MAC of the host's end */
 	__u8 through_stack;	 /* not 0: the kernel stack forwards the pod's traffic */
 	__u8 underlay;		 /* not 0: the external network knows the pod's address; no masquerading */
-	__u16 netns; /* netnsid of the pod in the host's namespace (RTM_GETNSID), plus 1; 0: unknown */
+	__u16 netns;		 /* netnsid of the pod in the host's namespace (RTM_GETNSID), plus 1; 0: unknown */
 };
 
 /* Key of `routes`. prefix_len counts bits of an IPv6 prefix: 96 more for IPv4. */
