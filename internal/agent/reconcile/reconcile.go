@@ -91,6 +91,10 @@ func (r *Reconciler) reconcileOnce() (whole bool, err error) {
 	if r.snapshot == nil {
 		return false, ErrNotReady // the cluster is not synced, which does not mean that it is empty
 	}
+	// An incomplete snapshot has no pools: the routes in the datapath are recovered instead.
+	if !r.snapshot.Incomplete && time.Since(r.started) < claimsPatience && !r.PoolAddressesKnown() {
+		return false, errClaimsMissing
+	}
 	facts, err := r.facts()
 	if err != nil {
 		return false, err

@@ -70,9 +70,10 @@ type Options struct {
 	Policies *agentpolicy.Policies
 	// Wake requests a reconciliation: with new Services or policies, devices or sockets need other programs.
 	Wake loop.Signal
-	// PoolAddresses gives the addresses of IPPools that pods of other nodes have, by the name of the node. PoolAddressesChanged
-	// requests to read them again.
+	// PoolAddresses gives the addresses of IPPools that pods of other nodes have, by the name of the node. PoolAddressesKnown
+	// says that it gives all. PoolAddressesChanged requests to read them again.
 	PoolAddresses        func() map[string][]netip.Addr
+	PoolAddressesKnown   func() bool
 	PoolAddressesChanged <-chan struct{}
 	// Reconciled is called after each reconciliation, Applied after the changes of a snapshot are applied, with the time
 	// since its first change. Changed is called when the result may be another.
@@ -116,6 +117,12 @@ type Reconciler struct {
 
 // ErrNotReady holds until the first reconciliation, which waits for the first snapshot.
 var ErrNotReady = errors.New("the agent has not finished starting: it has not read the cluster's nodes yet")
+
+// errClaimsMissing holds at the start until the IPClaims are known, at most claimsPatience: without them the routes to pods of other nodes
+// would be removed.
+var errClaimsMissing = errors.New("the agent has not finished starting: it has not read the cluster's IPClaims yet")
+
+const claimsPatience = 30 * time.Second
 
 // New makes a Reconciler that has not reconciled yet, before the datapath commits.
 func New(o Options) (r *Reconciler, err error) {
@@ -218,7 +225,7 @@ func (r *Reconciler) take(s *cluster.Snapshot) bool {
 	defer r.Lock.Unlock()
 	before := r.snapshot
 	r.snapshot = s
-	return before == nil || !cluster.Same(before.Nodes, s.Nodes) || !cluster.Same(before.IPPools, s.IPPools) || before.Incomplete != s.Incomplete
+	return before == nil || errors.Is(r.failure, errClaimsMissing) || !cluster.Same(before.Nodes, s.Nodes) || !cluster.Same(before.IPPools, s.IPPools) || before.Incomplete != s.Incomplete
 }
 
 // forward makes an event of each value until ctx ends or the channel is closed.

@@ -79,6 +79,33 @@ func TestFailureIsPublished(t *testing.T) {
 	}
 }
 
+// Before the IPClaims are known, nothing is written: routes to pods of other nodes would be removed. Each snapshot is a new attempt, also
+// one that differs in nothing but what it knows.
+func TestWaitsForClaims(t *testing.T) {
+	all := &cluster.Snapshot{}
+	r, err := New(Options{
+		Lock: &sync.Mutex{}, Endpoints: &endpoint.Endpoints{}, Log: slog.New(slog.DiscardHandler),
+		PoolAddressesKnown: func() bool { return false }, Reconciled: func(time.Duration, error) {}, Changed: func() {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.take(all) {
+		t.Error("the first snapshot is no reason to reconcile")
+	}
+	r.reconcile()
+	if err := r.Ready(); !errors.Is(err, errClaimsMissing) {
+		t.Errorf("probes get %v", err)
+	}
+	if !r.take(all) {
+		t.Error("a later snapshot is no reason to reconcile")
+	}
+	r.failure = nil
+	if r.take(all) {
+		t.Error("a snapshot without changes is a reason to reconcile")
+	}
+}
+
 // What the last reconciliation did not complete is left to the next one. There is no kernel here: an attempt panics.
 func TestFailureNeedsReconciliation(t *testing.T) {
 	known, all := &node.Facts{}, &cluster.Snapshot{}
