@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -42,6 +43,11 @@ func TestRoutedUnderlay(t *testing.T) {
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
 			w := newExternal(t, "--routing", routing)
+			t.Cleanup(func() {
+				if drops, err := w.here.api().Drops(context.Background()); t.Failed() {
+					t.Logf("drops: %+v, %v", drops, err)
+				}
+			})
 			w.writeManifest("ippool.yaml", poolOf("office", w.here))
 			pool := w.addPoolPod("pool")
 			for _, other := range []machine{w.outside, w.peer, w.node, w.pod} {

@@ -12,6 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/conflict"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
 	"github.com/beeline-cni/beeline/internal/device/netdev"
+	"github.com/beeline-cni/beeline/internal/device/sysctl"
 )
 
 // IPPools gives pods addresses of the cluster's IPPools. It is safe for concurrent use, and needs no lock.
@@ -90,6 +91,9 @@ func (e *Endpoints) connectPool(p agentapi.Endpoint) error {
 	uplink, ok := e.poolUplink(p.Pool)
 	if !ok {
 		return agentapi.Errorf(agentapi.CodeNotReady, "this node has no uplink of IPPool %s", p.Pool)
+	}
+	if _, err := sysctl.EnableProxy(uplink.Name); err != nil { // a reconciliation may follow too late for the first packet
+		return err
 	}
 	for _, a := range p.Addresses {
 		if err := neigh.AddProxy(uplink.Index, a); err != nil {
