@@ -82,8 +82,8 @@ func (p *Pools) notifyMoved() {
 // Elsewhere gives the addresses of IPPools that pods of other nodes have, by the name of the node.
 func (p *Pools) Elsewhere() map[string][]netip.Addr { return p.allocator.Elsewhere() }
 
-// Settled reports whether Elsewhere is complete: the claims of the cluster are known, or there is no IPPool.
-func (p *Pools) Settled() bool {
+// Complete reports whether Elsewhere is complete: the claims of the cluster are known, or there is no IPPool.
+func (p *Pools) Complete() bool {
 	if p.known() != nil {
 		return false
 	}
