@@ -205,6 +205,14 @@ func (a *Allocator) Synced() bool {
 	}
 }
 
+// WaitSynced waits until the claims of the cluster are known, or until ctx ends.
+func (a *Allocator) WaitSynced(ctx context.Context) {
+	select {
+	case <-a.synced:
+	case <-ctx.Done():
+	}
+}
+
 func (a *Allocator) wake() {
 	select {
 	case a.due <- struct{}{}:

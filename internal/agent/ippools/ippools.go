@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -172,6 +173,9 @@ func (p *Pools) Adopt(e agentapi.Endpoint) {
 	}
 }
 
+// syncPatience is how long an ADD waits for the claims: less than the plugin waits for the agent.
+const syncPatience = 3 * time.Second
+
 // Allocate gives a new endpoint addresses of a pool, or none if its pod has an address of the node's range. The caller
 // calls Commit or Release.
 func (p *Pools) Allocate(ctx context.Context, e *agentapi.Endpoint) error {
@@ -179,6 +183,10 @@ func (p *Pools) Allocate(ctx context.Context, e *agentapi.Endpoint) error {
 	if err != nil || len(pools) == 0 {
 		return err
 	}
+	// The first pool makes the agent read the claims. A runtime that is told to try again waits for longer.
+	synced, cancel := context.WithTimeout(ctx, syncPatience)
+	defer cancel()
+	p.allocator.WaitSynced(synced)
 	r := ipclaim.Request{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, PodUID: e.Pod.UID, StatefulSet: pod.StatefulSet, Pools: pools}
 	got, err := p.allocator.Allocate(ctx, ipclaim.Attachment(e.Attachment), r)
 	if err != nil {
