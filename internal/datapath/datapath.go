@@ -40,6 +40,7 @@ type Datapath struct {
 	Lease     fwd.Lease
 	Tunnel    fwd.Tunnel
 	Uplinks   fwd.Uplinks
+	Macvlans  fwd.Macvlans
 	// Services and NAT exist in every configuration. Without config.Datapath's Services or Masquerade their maps have
 	// one entry.
 	Services *lb.Services
@@ -80,6 +81,7 @@ func Assemble(o *load.Objects) *Datapath {
 		Lease:     fwd.NewLease(m),
 		Tunnel:    fwd.NewTunnel(m),
 		Uplinks:   fwd.NewUplinks(m, o.Generation),
+		Macvlans:  fwd.NewMacvlans(m),
 		Services:  lb.New(m, o.Config.MaglevSize),
 		NAT:       nat.New(m, o.Generation),
 		Sockets:   lb.NewSockets(m, o.Log),

@@ -95,6 +95,9 @@ func (t *Attacher) uplinkPrograms() (programs []string) {
 	if t.objects.Config.Translates() && (!t.objects.Config.EBPFRouting || t.stackSends.Load()) {
 		programs = append(programs, bpf.ProgToWire)
 	}
+	if t.objects.Config.Macvlan {
+		programs = append(programs, bpf.MacvlanPrograms...) // the last are the first at the hook
+	}
 	return programs
 }
 
