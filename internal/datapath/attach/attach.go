@@ -238,7 +238,7 @@ func checkLink(pin string, target uint64) error {
 // attachFilter is for kernels before 6.6: the device keeps a filter of its clsact qdisc alive. The pin of the program
 // only records the attachment.
 func (t *Attacher) attachFilter(a Attachment, ifindex int, h hook) error {
-	if err := clsact.Replace(ifindex, h.ingress, h.program.FD(), a.Program); err != nil {
+	if err := clsact.Replace(ifindex, filterHook(a.Program, h.ingress), h.program.FD(), a.Program); err != nil {
 		return err
 	}
 	pin := t.pin(a)
@@ -256,6 +256,11 @@ func (t *Attacher) attachFilter(a Attachment, ifindex int, h hook) error {
 	return nil
 }
 
+// filterHook is the place of a program's filter: those of macvlan pods come before the others of an uplink.
+func filterHook(program string, ingress bool) clsact.Hook {
+	return clsact.Hook{Ingress: ingress, First: slices.Contains(bpf.MacvlanPrograms, program)}
+}
+
 // detach detaches a program from a device. It is no error if it is not attached.
 func (t *Attacher) detach(a Attachment) error {
 	if _, err := os.Stat(t.pin(a)); errors.Is(err, os.ErrNotExist) {
@@ -267,7 +272,7 @@ func (t *Attacher) detach(a Attachment) error {
 			return fmt.Errorf("%w: %s", ErrUnknownProgram, a.Program)
 		}
 		if dev, err := net.InterfaceByName(a.Device); err == nil { // else the filters went with the device
-			if err := clsact.Delete(dev.Index, side); err != nil {
+			if err := clsact.Delete(dev.Index, filterHook(a.Program, side)); err != nil {
 				return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
 			}
 		}

@@ -12,14 +12,15 @@ import (
 
 // Pods with macvlan devices reach pods of every kind, their own node, other nodes and external hosts, and are reached.
 func TestMacvlan(t *testing.T) {
-	for _, cfg := range []config.Datapath{
-		{EBPFRouting: true, Macvlan: true},
-		{EBPFRouting: true, Macvlan: true, Masquerade: true},
-		{EBPFRouting: true, Macvlan: true, Masquerade: true, Services: true},
-		{EBPFRouting: true, Macvlan: true, Masquerade: true, Services: true, Policy: true, Flows: config.FlowsAll},
+	plain := config.Datapath{EBPFRouting: true, Macvlan: true}
+	masquerading := config.Datapath{EBPFRouting: true, Macvlan: true, Masquerade: true}
+	for name, o := range map[string]netlab.Options{
+		"plain": {Cfg: plain}, "masquerading": {Cfg: masquerading}, "clsact filters": {Cfg: masquerading, Legacy: true},
+		"Services":           {Cfg: config.Datapath{EBPFRouting: true, Macvlan: true, Masquerade: true, Services: true}},
+		"policies and flows": {Cfg: config.Datapath{EBPFRouting: true, Macvlan: true, Masquerade: true, Services: true, Policy: true, Flows: config.FlowsAll}},
 	} {
-		t.Run(fmt.Sprintf("masquerade=%v services=%v policy=%v", cfg.Masquerade, cfg.Services, cfg.Policy), func(t *testing.T) {
-			n := netlab.NewNetwork(t, netlab.Options{Cfg: cfg})
+		t.Run(name, func(t *testing.T) {
+			n := netlab.NewNetwork(t, o)
 			m1 := n.A.AddMacvlan(t, "m1", netlab.MacvlanPods[0])
 			m2 := n.A.AddMacvlan(t, "m2", netlab.MacvlanPods[1])
 			for _, family := range fixtures.Families {
