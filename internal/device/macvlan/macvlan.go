@@ -6,6 +6,7 @@ package macvlan
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 
@@ -51,10 +52,23 @@ func NewMAC() net.HardwareAddr {
 // device on the parent uses is no error before the device is set up (EADDRINUSE).
 func Create(pod ns.NetNS, spec Spec) (Device, error) {
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.HardwareAddr, attrs.MTU, attrs.ParentIndex = spec.Name, spec.MAC, spec.MTU, spec.Parent
+	// Linux 6.1 looks the name up in the node's namespace, whose uplink may well be an eth0: the device gets its name in the pod.
+	attrs.Name = fmt.Sprintf("mv%x", []byte(NewMAC()))
+	attrs.HardwareAddr, attrs.MTU, attrs.ParentIndex = spec.MAC, spec.MTU, spec.Parent
 	attrs.Namespace = netlink.NsFd(int(pod.Fd()))
 	if err := netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_VEPA}); err != nil {
 		return Device{}, fmt.Errorf("create macvlan device %s on device %d: %w", spec.Name, spec.Parent, err)
+	}
+	err := pod.Do(func(ns.NetNS) error {
+		link, err := netlink.LinkByName(attrs.Name)
+		if err == nil {
+			err = netlink.LinkSetName(link, spec.Name)
+		}
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("name macvlan device %s in the pod %s: %w", attrs.Name, spec.Name, err)
+		return Device{}, errors.Join(err, Delete(pod, attrs.Name))
 	}
 	return Find(pod, spec.Name)
 }

@@ -109,6 +109,14 @@ func TestCreate(t *testing.T) {
 	})
 }
 
+// The node may have a device with the name that the pod's gets.
+func TestCreateNameOfNode(t *testing.T) {
+	f := newFixture(t)
+	if _, err := f.create(Spec{Parent: f.parent, Name: "up0", MAC: NewMAC()}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestCreateFails(t *testing.T) {
 	f := newFixture(t)
 	if _, err := f.create(Spec{Parent: f.parent, Name: "eth0", MAC: NewMAC()}); err != nil {
@@ -129,6 +137,9 @@ func TestCreateFails(t *testing.T) {
 	}
 	if _, err := Find(f.pod, "eth1"); !rtnl.IsNotFound(err) {
 		t.Errorf("a device that failed is there: %v", err)
+	}
+	if all, err := List(f.pod); err != nil || len(all) != 1 {
+		t.Errorf("%+v, %v", all, err)
 	}
 }
 
