@@ -28,8 +28,8 @@ struct endpoint {
 	__u8 host_mac[ETH_ALEN]; /* MAC of the host's end */
 	__u8 through_stack;	 /* not 0: the kernel stack forwards the pod's traffic */
 	__u8 underlay;		 /* not 0: the external network knows the pod's address; no masquerading */
-	__u16 netns; /* netnsid of the pod in the host's namespace (RTM_GETNSID), plus 1; 0: unknown */
-	__u32 parent; /* device that the pod's macvlan device is on; 0: the pod has another kind of device */
+	__u16 netns;		 /* netnsid of the pod in the host's namespace (RTM_GETNSID), plus 1; 0: unknown */
+	__u32 parent;		 /* device that the pod's macvlan device is on; 0: the pod has another kind of device */
 };
 
 /* Key of `macvlan_pods`. */
@@ -41,10 +41,10 @@ struct macvlan_key {
 
 /* Value of `macvlan_pods`: a local pod with a macvlan device. */
 struct macvlan_pod {
-	__u64 netns;		    /* cookie of the pod's network namespace */
-	struct address ipv4, ipv6;  /* zero without one of the family */
-	__u32 ifindex;		    /* host end, as in `endpoints` */
-	__u8 host_mac[ETH_ALEN];    /* MAC of the host's end */
+	__u64 netns;		   /* cookie of the pod's network namespace */
+	struct address ipv4, ipv6; /* zero without one of the family */
+	__u32 ifindex;		   /* host end, as in `endpoints` */
+	__u8 host_mac[ETH_ALEN];   /* MAC of the host's end */
 	__u16 padding[3];
 };
 
