@@ -8,7 +8,7 @@ import (
 
 // newIPPools makes the IPPools of the agent's source.
 func (a *Agent) newIPPools() (*ippools.Pools, error) {
-	o := ippools.Options{Node: a.config.NodeName, Log: a.log}
+	o := ippools.Options{Node: a.config.NodeName, StateDir: a.config.StateDir, Log: a.log}
 	if server, ok := a.source.(*apiserver.Source); ok {
 		o.Server, o.Ready = server.Claims(), server.ReadyNodes
 		return ippools.New(o), nil

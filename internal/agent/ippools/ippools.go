@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +34,8 @@ type Server interface {
 type Options struct {
 	// Node is the name of this node.
 	Node string
+	// StateDir is where the agent remembers whether the cluster has pools.
+	StateDir string
 	// Server is nil without an API server.
 	Server Server
 	// Files keeps claims where there is no Server.
@@ -57,11 +60,12 @@ type Pools struct {
 	needed chan struct{}
 	// moved has capacity 1: addresses of other nodes' pods have changed.
 	moved chan struct{}
+	had   marker
 }
 
 // New makes Pools that know of no snapshot yet.
 func New(o Options) *Pools {
-	p := &Pools{Options: o, set: &ippool.Set{}, needed: make(chan struct{}), moved: make(chan struct{}, 1)}
+	p := &Pools{Options: o, set: &ippool.Set{}, needed: make(chan struct{}), moved: make(chan struct{}, 1), had: marker(filepath.Join(o.StateDir, "ippools"))}
 	options := ipclaim.Options{Moved: p.notifyMoved, Node: o.Node, Log: o.Log, MayBeGone: p.mayBeGone, PoolsKnown: func() bool { return p.known() == nil }}
 	if o.Server != nil {
 		options.Store, options.Facts = o.Server, o.Server
@@ -130,6 +134,11 @@ func (p *Pools) Update(s *cluster.Snapshot) {
 	if len(s.IPPools) > 0 {
 		p.need()
 	}
+	if !s.Unknown.Has(cluster.KindIPPool) && (changed || before.Unknown.Has(cluster.KindIPPool)) {
+		if err := p.had.set(len(s.IPPools) > 0); err != nil {
+			p.Log.Error("remember whether the cluster has IPPools", "error", err)
+		}
+	}
 	p.mu.Unlock()
 	if changed {
 		p.allocator.SetPools(set)
@@ -148,13 +157,17 @@ func (p *Pools) need() {
 // errNotSynced says that the pools are not known.
 var errNotSynced = agentapi.Errorf(agentapi.CodeNotReady, "the IPPools of the cluster are not synced yet")
 
-// known is nil if all pools are known.
+// known is nil if all pools are known. An agent that starts without its API server goes on without pools if the cluster had none.
 func (p *Pools) known() error {
 	s, _ := p.current()
-	if s == nil || s.Unknown.Has(cluster.KindIPPool) || s.Partial.Has(cluster.KindIPPool) {
+	switch {
+	case s == nil:
+		return errNotSynced
+	case !s.Unknown.Has(cluster.KindIPPool) && !s.Partial.Has(cluster.KindIPPool), s.Incomplete && !p.had.exists():
+		return nil
+	default:
 		return errNotSynced
 	}
-	return nil
 }
 
 // Adopt takes over an endpoint of an earlier agent.

@@ -61,7 +61,7 @@ const uid = "b59a9d38-4e43-4ba9-a5f0-5a5d1d7b7a11"
 
 // running are Pools that run until the test ends.
 func running(t *testing.T, o Options) *Pools {
-	o.Node, o.Log = "n1", slog.New(slog.DiscardHandler)
+	o.Node, o.Log, o.StateDir = "n1", slog.New(slog.DiscardHandler), t.TempDir()
 	p := New(o)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -239,4 +239,32 @@ func TestReport(t *testing.T) {
 	if p.reportChanged(t.Context(), written); len(s.status) != 1 || *s.status[0].IPv4 != (cluster.IPPoolCounts{Total: 2, Allocated: 2}) || s.status[0].Exhausted() != "no IPv4 address is free" {
 		t.Errorf("when pool a is exhausted: %+v", s.status)
 	}
+}
+
+// An agent that starts without its API server gives pods addresses of the node's range, unless the cluster had pools.
+func TestStartWithoutServer(t *testing.T) {
+	incomplete := &cluster.Snapshot{Incomplete: true, Unknown: cluster.Kinds{cluster.KindIPPool}}
+	dir := t.TempDir()
+	agent := func() *Pools {
+		s := &server{Store: memory.New(), pods: map[cluster.Key]*cluster.Pod{}}
+		return New(Options{Node: "n1", StateDir: dir, Server: s, Log: slog.New(slog.DiscardHandler)})
+	}
+	e := endpointOf("c1", "web", "u1")
+	without := func(step string, works bool) {
+		t.Helper()
+		p := agent()
+		p.Update(incomplete)
+		if err := p.Allocate(t.Context(), e); (err == nil) != works || e.Pool != "" {
+			t.Errorf("%s: %v, pool %q, want it to work: %t", step, err, e.Pool, works)
+		}
+	}
+	without("the first start", true)
+	p := agent()
+	p.Update(incomplete)
+	p.Update(&cluster.Snapshot{})
+	without("after a start in a cluster without pools", true)
+	p.Update(&cluster.Snapshot{IPPools: []*cluster.IPPool{pool("office", "192.0.2.10", func(*cluster.IPPool) {})}})
+	without("after a start in a cluster with pools", false)
+	p.Update(&cluster.Snapshot{})
+	without("after the last pool was deleted", true)
 }
