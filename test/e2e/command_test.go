@@ -140,7 +140,7 @@ var metricName = regexp.MustCompile(`\bbeeline_[a-z_]+[a-z]`)
 // TestMetricsAreDocumented compares the names in docs/reference/metrics.md with the served ones.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
-	w := newServiceLab(t)
+	w := newServiceLab(t, "--same-node=sockets")
 	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
