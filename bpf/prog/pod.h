@@ -2,7 +2,7 @@
 /*
  * The host end of a pod's device. Ingress: from_pod, packets that a pod sends; at a netkit device it runs at the
  * pod's end, for the device of the host end. Egress: to_pod, packets that the kernel stack delivers to the pod, and
- * those that from_pod redirects from a netkit device.
+ * packets that from_pod redirects from a netkit device.
  */
 #pragma once
 

@@ -252,7 +252,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	a.reconciler, err = reconcile.New(reconcile.Options{
 		Config: config.NodeConfig, LB: config.ServiceConfig, StateDir: config.StateDir, Lock: &a.mu, Source: from, Datapath: dp,
 		Pool: pool, Endpoints: a.endpoints, Programs: a.programs, FailClosed: a.failClosed, Expiry: a.expiry, Installer: installer,
-		Services: a.services, Policies: a.policies, Wake: a.wake, PoolAddresses: a.ipPools.Elsewhere, PoolAddressesKnown: a.ipPools.Complete, PoolAddressesChanged: a.ipPools.Moved(), Reconciled: a.metrics.reconciled, Applied: a.metrics.applied, Changed: a.reports.Update,
+		Services: a.services, Policies: a.policies, Wake: a.wake, PoolAddresses: a.ipPools.Remote, PoolAddressesKnown: a.ipPools.Complete, PoolAddressesChanged: a.ipPools.RemoteChanged(), Reconciled: a.metrics.reconciled, Applied: a.metrics.applied, Changed: a.reports.Update,
 		Beat: a.beats.Add("the main loop"), Log: log,
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ package agentapi
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -16,6 +17,10 @@ type PodRef struct {
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
 }
+
+// MadeByServer reports whether a pod was created at an API server, which lists it as long as it exists, and gave it a UUID.
+// The UID of a static pod is a checksum, digits only, unless its manifest sets one, and its mirror pod may be rejected.
+func (p PodRef) MadeByServer() bool { return strings.Count(p.UID, "-") == 4 }
 
 // Attachment identifies one interface of one container, as the CNI specification does.
 type Attachment struct {

@@ -72,9 +72,9 @@ type Options struct {
 	MayBeGone func(node string) bool
 	// PoolsKnown reports whether SetPools got all pools of the cluster.
 	PoolsKnown func() bool
-	// Moved is called after a change of the addresses of other nodes' pods; nil is no function. It must not block.
-	Moved func()
-	Log   *slog.Logger
+	// RemoteChanged is called after a change of the addresses of other nodes' pods; nil is no function. It must not block.
+	RemoteChanged func()
+	Log           *slog.Logger
 	// Now gives the time; nil is time.Now.
 	Now func() time.Time
 }
@@ -145,8 +145,8 @@ func New(o Options, existing []Live) *Allocator {
 	if o.MayBeGone == nil {
 		o.MayBeGone = func(string) bool { return true }
 	}
-	if o.Moved == nil {
-		o.Moved = func() {}
+	if o.RemoteChanged == nil {
+		o.RemoteChanged = func() {}
 	}
 	if o.PoolsKnown == nil {
 		o.PoolsKnown = func() bool { return true }
@@ -225,7 +225,7 @@ func (a *Allocator) Replace(all []*cluster.IPClaim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.index.replace(all)
-	a.Moved()
+	a.RemoteChanged()
 	if !a.Synced() {
 		close(a.synced)
 	}
@@ -238,8 +238,8 @@ func (a *Allocator) Set(c *cluster.IPClaim) {
 	defer a.mu.Unlock()
 	before := a.index.claims[c.Address]
 	a.index.put(c)
-	if located(before) != located(c) {
-		a.Moved()
+	if a.remoteNode(before) != a.remoteNode(c) {
+		a.RemoteChanged()
 	}
 	if a.concerns(c) {
 		a.wake()
@@ -253,27 +253,27 @@ func (a *Allocator) Remove(addr netip.Addr) {
 	if c := a.index.claims[addr]; c != nil && a.concerns(c) {
 		a.wake()
 	}
-	if located(a.index.claims[addr]) != "" {
-		a.Moved()
+	if a.remoteNode(a.index.claims[addr]) != "" {
+		a.RemoteChanged()
 	}
 	a.index.remove(addr)
 }
 
-// located is the node whose pod has a claimed address; empty if no pod has it.
-func located(c *cluster.IPClaim) string {
-	if c == nil || !c.Bound() || c.Conflicts() {
+// remoteNode is the other node whose pod has a claimed address; empty if no pod of another node has it.
+func (a *Allocator) remoteNode(c *cluster.IPClaim) string {
+	if c == nil || !c.Bound() || c.Conflicts() || c.Node == a.Node {
 		return ""
 	}
 	return c.Node
 }
 
-// Elsewhere gives the addresses of pools that pods of other nodes have, by the name of the node.
-func (a *Allocator) Elsewhere() map[string][]netip.Addr {
+// Remote gives the addresses of pools that pods of other nodes have, by the name of the node.
+func (a *Allocator) Remote() map[string][]netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := map[string][]netip.Addr{}
 	for addr, c := range a.index.claims {
-		if node := located(c); node != "" && node != a.Node && a.index.set.Of(addr) != nil {
+		if node := a.remoteNode(c); node != "" && a.index.set.Of(addr) != nil {
 			all[node] = append(all[node], addr)
 		}
 	}

@@ -1,7 +1,6 @@
 package endpoint
 
 import (
-	"strings"
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -53,7 +52,7 @@ func (f *forgotten) look(now time.Time, endpoints map[string]agentapi.Endpoint, 
 		return nil
 	}
 	for name, e := range endpoints {
-		if !madeByServer(e.Pod) || pods.has(e.Pod) {
+		if !e.Pod.MadeByServer() || pods.has(e.Pod) {
 			continue
 		}
 		packets, ok := sent(name)
@@ -74,11 +73,6 @@ func (f *forgotten) look(now time.Time, endpoints map[string]agentapi.Endpoint, 
 	}
 	return over
 }
-
-// madeByServer reports whether a pod was created at an API server, which lists it as long as it exists, and gave it a
-// UUID. The UID of a static pod is a checksum, digits only, unless its manifest sets one, and its mirror pod may be
-// rejected.
-func madeByServer(pod agentapi.PodRef) bool { return strings.Count(pod.UID, "-") == 4 }
 
 // clusterPods are the pods of the cluster: by UID those of this node's endpoints, and by name the invalid ones.
 type clusterPods struct {

@@ -58,15 +58,16 @@ type Pools struct {
 	set      *ippool.Set
 	// needed is closed when there is a pool, or a pod with an address of one: before, nothing is watched.
 	needed chan struct{}
-	// moved has capacity 1: addresses of other nodes' pods have changed.
-	moved chan struct{}
-	had   marker
+	// remoteChanged has capacity 1: addresses of other nodes' pods have changed.
+	remoteChanged chan struct{}
+	// had exists while the cluster has pools.
+	had marker
 }
 
 // New makes Pools that know of no snapshot yet.
 func New(o Options) *Pools {
-	p := &Pools{Options: o, set: &ippool.Set{}, needed: make(chan struct{}), moved: make(chan struct{}, 1), had: marker(filepath.Join(o.StateDir, "ippools"))}
-	options := ipclaim.Options{Moved: p.notifyMoved, Node: o.Node, Log: o.Log, MayBeGone: p.mayBeGone, PoolsKnown: func() bool { return p.known() == nil }}
+	p := &Pools{Options: o, set: &ippool.Set{}, needed: make(chan struct{}), remoteChanged: make(chan struct{}, 1), had: marker(filepath.Join(o.StateDir, "ippools"))}
+	options := ipclaim.Options{RemoteChanged: p.notifyRemoteChanged, Node: o.Node, Log: o.Log, MayBeGone: p.mayBeGone, PoolsKnown: func() bool { return p.known() == nil }}
 	if o.Server != nil {
 		options.Store, options.Facts = o.Server, o.Server
 	} else {
@@ -77,17 +78,17 @@ func New(o Options) *Pools {
 	return p
 }
 
-func (p *Pools) notifyMoved() {
+func (p *Pools) notifyRemoteChanged() {
 	select {
-	case p.moved <- struct{}{}:
+	case p.remoteChanged <- struct{}{}:
 	default:
 	}
 }
 
-// Elsewhere gives the addresses of IPPools that pods of other nodes have, by the name of the node.
-func (p *Pools) Elsewhere() map[string][]netip.Addr { return p.allocator.Elsewhere() }
+// Remote gives the addresses of IPPools that pods of other nodes have, by the name of the node.
+func (p *Pools) Remote() map[string][]netip.Addr { return p.allocator.Remote() }
 
-// Complete reports whether Elsewhere is complete: the claims of the cluster are known, or there is no IPPool.
+// Complete reports whether Remote is complete: the claims of the cluster are known, or there is no IPPool.
 func (p *Pools) Complete() bool {
 	if p.known() != nil {
 		return false
@@ -96,8 +97,8 @@ func (p *Pools) Complete() bool {
 	return len(s.IPPools) == 0 || p.allocator.Synced()
 }
 
-// Moved requests to read Elsewhere again.
-func (p *Pools) Moved() <-chan struct{} { return p.moved }
+// RemoteChanged requests to read Remote again.
+func (p *Pools) RemoteChanged() <-chan struct{} { return p.remoteChanged }
 
 // elected reports whether this node has a duty that one node does for all.
 func (p *Pools) elected(duty cluster.Key) bool {
@@ -134,8 +135,9 @@ func (p *Pools) Update(s *cluster.Snapshot) {
 	if len(s.IPPools) > 0 {
 		p.need()
 	}
-	if !s.Unknown.Has(cluster.KindIPPool) && (changed || before.Unknown.Has(cluster.KindIPPool)) {
-		if err := p.had.set(len(s.IPPools) > 0); err != nil {
+	has := len(s.IPPools) > 0
+	if !s.Unknown.Has(cluster.KindIPPool) && (before == nil || before.Unknown.Has(cluster.KindIPPool) || len(before.IPPools) > 0 != has) {
+		if err := p.had.set(has); err != nil {
 			p.Log.Error("remember whether the cluster has IPPools", "error", err)
 		}
 	}
@@ -271,7 +273,7 @@ func (p *Pools) pod(ctx context.Context, s *cluster.Snapshot, ref agentapi.PodRe
 		return pod, nil
 	}
 	unknown := &cluster.Pod{Namespace: ref.Namespace, Name: ref.Name}
-	if p.Server == nil || len(s.IPPools) == 0 || ref.Name == "" || !madeByServer(ref) {
+	if p.Server == nil || len(s.IPPools) == 0 || ref.Name == "" || !ref.MadeByServer() {
 		return unknown, nil
 	}
 	pod, err := p.Server.Pod(ctx, key)
@@ -283,9 +285,6 @@ func (p *Pools) pod(ctx context.Context, s *cluster.Snapshot, ref agentapi.PodRe
 	}
 	return pod, nil
 }
-
-// madeByServer reports whether a pod was created at an API server, which gave it a UUID. That of a static pod is a checksum.
-func madeByServer(ref agentapi.PodRef) bool { return strings.Count(ref.UID, "-") == 4 }
 
 // Device gives the kind of device that the first pool of a pod names; empty if there is none.
 func (p *Pools) Device(ctx context.Context, ref agentapi.PodRef) (string, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/kernel"
 	"github.com/beeline-cni/beeline/internal/device/sock"
 )
 
@@ -104,7 +104,7 @@ func (s *Sockets) way(gone []netip.AddrPort) (destroy func() (int, error), done 
 			return nil, nil, errors.Join(fmt.Errorf("mark backend %s as gone: %w", b, err), s.iterator.forget(gone[:i]))
 		}
 	}
-	return s.iterator.run, func() error { return s.iterator.forget(gone) }, nil
+	return func() (int, error) { return kernel.RunIterator(s.iterator.link) }, func() error { return s.iterator.forget(gone) }, nil
 }
 
 func loadDestroyer(peers *ebpf.Map) (*destroyer, error) {
@@ -121,20 +121,6 @@ func loadDestroyer(peers *ebpf.Map) (*destroyer, error) {
 		return nil, errors.Join(fmt.Errorf("attach destroy_udp: %w", err), d.close())
 	}
 	return &d, nil
-}
-
-// run visits the UDP sockets of the calling thread's network namespace.
-func (d *destroyer) run() (int, error) {
-	sockets, err := d.link.Open()
-	if err != nil {
-		return 0, fmt.Errorf("open iterator: %w", err)
-	}
-	defer sockets.Close()
-	n, err := io.Copy(io.Discard, sockets) // a byte for each
-	if err != nil {
-		return int(n), fmt.Errorf("run iterator: %w", err)
-	}
-	return int(n), nil
 }
 
 func (d *destroyer) forget(gone []netip.AddrPort) error {

@@ -3,13 +3,13 @@ package samenode
 import (
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/containernetworking/plugins/pkg/ns"
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/kernel"
 )
 
 // destroyer is the program of bpf/same_node_destroy.c.
@@ -51,7 +51,7 @@ func (s *SameNode) DestroyRevoked(netns []string) (destroyed int, err error) {
 	var errs []error
 	for _, path := range netns {
 		err := ns.WithNetNSPath(path, func(ns.NetNS) error {
-			n, err := s.destroy.run()
+			n, err := kernel.RunIterator(s.destroy.link)
 			destroyed += n
 			return err
 		})
@@ -61,20 +61,6 @@ func (s *SameNode) DestroyRevoked(netns []string) (destroyed int, err error) {
 		}
 	}
 	return destroyed, errors.Join(errs...)
-}
-
-// run visits the TCP sockets of the calling thread's network namespace.
-func (d *destroyer) run() (int, error) {
-	sockets, err := d.link.Open()
-	if err != nil {
-		return 0, fmt.Errorf("open iterator: %w", err)
-	}
-	defer sockets.Close()
-	n, err := io.Copy(io.Discard, sockets) // a byte for each
-	if err != nil {
-		return int(n), fmt.Errorf("run iterator: %w", err)
-	}
-	return int(n), nil
 }
 
 func (d *destroyer) close() error { return errors.Join(d.Program.Close(), d.link.Close()) }

@@ -66,7 +66,7 @@ func Probe(ctx context.Context, d Device, a netip.Addr) error {
 	return nil
 }
 
-// Announce tells the hosts of the link that frames for an address go to this device's MAC: those that know another MAC replace it.
+// Announce tells the hosts of the link that frames for an address go to this device's MAC. A host that knows another MAC replaces it.
 func Announce(d Device, a netip.Addr) error {
 	s, err := open(d, a)
 	if err != nil {

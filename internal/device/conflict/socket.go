@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket sends frames to a link and receives those that may claim an address.
+// socket sends frames to a link and receives frames that may claim an address.
 type socket struct{ fd int }
 
 // open makes a packet socket for ARP or neighbour discovery on a device, which needs CAP_NET_RAW. Its filter is set before it is bound, so
