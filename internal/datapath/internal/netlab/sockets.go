@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"sync"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf/link"
@@ -110,41 +110,43 @@ func NewThreadedCgroup(tb testing.TB) string {
 	return dir
 }
 
-// removeCgroup removes a cgroup after the threads of the test have left it. On a busy machine rmdir(2) has been seen to
-// fail with EBUSY even so (once, Linux 6.18). So it tries for 10 s, then it fails and lists the threads that remain.
+// removeCgroup removes a cgroup after the threads of the test have left it. An error lists the threads that remain.
 func removeCgroup(tb testing.TB, dir string) {
 	tb.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		err := os.Remove(dir)
-		if err == nil {
-			return
-		}
-		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
-			threads, readErr := os.ReadFile(filepath.Join(dir, "cgroup.threads"))
-			tb.Error(errors.Join(fmt.Errorf("%w; threads of this process %d: %q", err, os.Getpid(), threads), readErr))
-			return
-		}
+	if err := os.Remove(dir); err != nil {
+		threads, readErr := os.ReadFile(filepath.Join(dir, "cgroup.threads"))
+		tb.Error(errors.Join(fmt.Errorf("%w; threads of this process %d: %q", err, os.Getpid(), threads), readErr))
 	}
 }
 
 // OwnCgroup is the directory of the test's own cgroup of version 2, beside the hierarchies of version 1 too.
 func OwnCgroup(tb testing.TB) string {
 	tb.Helper()
-	cgroups, err := os.ReadFile("/proc/self/cgroup")
+	dir, err := ownCgroup()
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return dir
+}
+
+// ownCgroup reads only once, before any thread is in a threaded cgroup: /proc/self/cgroup shows the cgroup of the main
+// thread, and a parallel test may have moved that thread.
+var ownCgroup = sync.OnceValues(func() (string, error) {
+	cgroups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		tb.Fatal(err)
+		return "", err
 	}
 	own := regexp.MustCompile(`(?m)^0::(.*)$`).FindSubmatch(cgroups)
 	mount := regexp.MustCompile(`(?m)^\S+ \S+ \S+ / (\S+) .* - cgroup2 `).FindSubmatch(mounts)
 	if own == nil || mount == nil {
-		tb.Fatal("the root of the cgroups of version 2 is mounted nowhere")
+		return "", errors.New("the root of the cgroups of version 2 is mounted nowhere")
 	}
-	return filepath.Join(string(mount[1]), string(own[1]))
-}
+	return filepath.Join(string(mount[1]), string(own[1])), nil
+})
 
 // In runs f on a thread that is in the namespace and in the cgroup: sockets that it opens belong to both.
 func (r *Sockets) In(tb testing.TB, f func() error) {
