@@ -44,7 +44,7 @@ func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPo
 	if err != nil {
 		t.Fatal(err)
 	}
-	with := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	with := cel.OptionalVariableDeclarations{HasAuthorizer: true, HasParams: policy.Spec.ParamKind != nil}
 	for _, v := range policy.Spec.Variables {
 		if result := compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, with, environment.NewExpressions); result.Error != nil {
 			t.Fatalf("variable %s: %v", v.Name, result.Error)
@@ -174,12 +174,12 @@ func rejections(t *testing.T, validator validating.Validator, who user.Info, ope
 	if ofStatus {
 		subresource = "status"
 	}
-	return rejectionsOf(t, validator, who, operation, corev1.SchemeGroupVersion.WithKind("Node"), schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, subresource, now.Name, old, now)
+	return rejectionsOf(t, validator, who, operation, corev1.SchemeGroupVersion.WithKind("Node"), schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, subresource, now.Name, old, now, nil)
 }
 
 // rejectionsOf are those of a request for an object of any kind.
 func rejectionsOf(t *testing.T, validator validating.Validator, who user.Info, operation admission.Operation,
-	kind schema.GroupVersionKind, resource schema.GroupVersionResource, subresource, name string, oldObject, object runtime.Object) (messages []string) {
+	kind schema.GroupVersionKind, resource schema.GroupVersionResource, subresource, name string, oldObject, object, params runtime.Object) (messages []string) {
 	t.Helper()
 	switch operation {
 	case admission.Create:
@@ -193,7 +193,7 @@ func rejectionsOf(t *testing.T, validator validating.Validator, who user.Info, o
 		VersionedObject:    admission.NewLazyObject(object),
 		VersionedOldObject: admission.NewLazyObject(oldObject),
 	}
-	for _, d := range validator.Validate(t.Context(), resource, request, nil, nil, celconfig.RuntimeCELCostBudget, nil).Decisions {
+	for _, d := range validator.Validate(t.Context(), resource, request, params, nil, celconfig.RuntimeCELCostBudget, nil).Decisions {
 		if d.Evaluation == validating.EvalError {
 			t.Errorf("an expression fails: %s", d.Message)
 		}
@@ -204,38 +204,101 @@ func rejectionsOf(t *testing.T, validator validating.Validator, who user.Info, o
 	return messages
 }
 
-// An agent's token may give addresses to pods of its own node only, and release all.
+// An agent's token may change the addresses of its own node's pods, and those that no pod has. Roles cannot express this.
 func TestAdmissionPolicyOfClaims(t *testing.T) {
-	validator := compile(t, admissionPolicy(t, "beeline-agent-claims"))
-	claim := func(node, container string) runtime.Object {
-		spec := map[string]any{"address": "192.0.2.10", "pool": "office", "node": node}
+	always, inUse := compile(t, admissionPolicy(t, "beeline-agent-claims")), compile(t, admissionPolicy(t, "beeline-agent-claims-in-use"))
+	type object = map[string]any
+	claim := func(node, container string, change ...func(claim, spec object)) *unstructured.Unstructured {
+		spec := object{"address": "192.0.2.10", "pool": "office", "node": node, "pod": object{"namespace": "bank", "name": "db-0", "uid": "u"}}
 		if container != "" {
 			spec["containerID"] = container
 		}
-		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "networking.beeline.dev/v1alpha1", "kind": "IPClaim", "metadata": map[string]any{"name": "192-0-2-10"}, "spec": spec,
-		}}
+		made := object{"apiVersion": "networking.beeline.dev/v1alpha1", "kind": "IPClaim", "metadata": object{"name": "192-0-2-10"}, "spec": spec}
+		for _, f := range change {
+			f(made, spec)
+		}
+		return &unstructured.Unstructured{Object: made}
 	}
-	kind := schema.GroupVersionKind{Group: "networking.beeline.dev", Version: "v1alpha1", Kind: "IPClaim"}
+	of := func(namespace, pod string) func(claim, spec object) {
+		return func(_, spec object) { spec["pod"] = object{"namespace": namespace, "name": pod, "uid": "v"} }
+	}
+	noPod := func(_, spec object) { delete(spec, "pod") }
+	conflict := func(claim, _ object) { claim["status"] = object{"conflict": object{"time": "2026-01-01T00:00:00Z"}} }
+	owned := func(claim, _ object) {
+		claim["metadata"].(object)["ownerReferences"] = []any{object{"apiVersion": "v1", "kind": "Node", "name": "none", "uid": "none"}}
+	}
+	finalizer := func(claim, _ object) { claim["metadata"].(object)["finalizers"] = []any{"example.com/stays"} }
+	n1 := agentOf("n1")
 	for _, c := range []struct {
 		name      string
 		who       user.Info
 		operation admission.Operation
-		object    runtime.Object
-		allowed   bool
+		old, now  *unstructured.Unstructured
+		// rejected is a part of the message; empty if the request is allowed.
+		rejected string
 	}{
-		{"allocates", agentOf("n1"), admission.Create, claim("n1", "c1"), true},
-		{"allocates for another node", agentOf("n1"), admission.Create, claim("n2", "c1"), false},
-		{"allocates for no node", agentOf("n1"), admission.Create, claim("", ""), false},
-		{"a token of no node", agentOf(""), admission.Create, claim("", "c1"), false},
-		{"takes over", agentOf("n1"), admission.Update, claim("n1", "c2"), true},
-		{"gives to another node", agentOf("n1"), admission.Update, claim("n2", "c2"), false},
-		{"keeps that of a node that is gone", agentOf("n1"), admission.Update, claim("n2", ""), true},
-		{"somebody else", &user.DefaultInfo{Name: "admin"}, admission.Create, claim("n2", "c1"), true},
+		{"allocates", n1, admission.Create, nil, claim("n1", "c1"), ""},
+		{"changes its own", n1, admission.Update, claim("n1", "c0"), claim("n1", "c1", of("shop", "web-0")), ""},
+		{"keeps its own", n1, admission.Update, claim("n1", "c0"), claim("n1", ""), ""},
+		{"marks a conflict of its own", n1, admission.Update, claim("n1", "c0"), claim("", "", noPod, conflict), ""},
+		{"releases its own", n1, admission.Delete, claim("n1", "c0"), nil, ""},
+		{"takes over what is kept for the pod", n1, admission.Update, claim("n2", ""), claim("n1", "c1", of("bank", "db-0")), ""},
+		{"releases what is kept", n1, admission.Delete, claim("n2", ""), nil, ""},
+		{"releases a conflict", n1, admission.Delete, claim("", "", noPod, conflict), nil, ""},
+		{"takes over from a node that is gone", n1, admission.Update, claim("n3", "c0"), claim("n1", "c1"), ""},
+		{"keeps that of a node that is gone", n1, admission.Update, claim("n3", "c0"), claim("n3", ""), ""},
+		{"releases that of a node that is gone", n1, admission.Delete, claim("n3", "c0"), nil, ""},
+		{"takes over from a node that is out of service", n1, admission.Update, claim("off", "c0"), claim("n1", "c1"), ""},
+		{"releases that of a node that is out of service", n1, admission.Delete, claim("off", "c0"), nil, ""},
+		{"keeps somebody's finalizer", n1, admission.Update, claim("n1", "c0", finalizer), claim("n1", "", finalizer), ""},
+		{"removes somebody's finalizer", n1, admission.Update, claim("n1", "c0", finalizer), claim("n1", ""), ""},
+		{"somebody else allocates", &user.DefaultInfo{Name: "admin"}, admission.Create, nil, claim("n2", "c1"), ""},
+		{"somebody else deletes", &user.DefaultInfo{Name: "admin"}, admission.Delete, claim("n2", "c0"), nil, ""},
+
+		{"allocates for another node", n1, admission.Create, nil, claim("n2", "c1"), "and of no other"},
+		{"allocates for no node", n1, admission.Create, nil, claim("", ""), "and of no other"},
+		{"a token of no node", agentOf(""), admission.Create, nil, claim("", "c1"), "runs on a Node"},
+		{"a token of no node deletes", agentOf(""), admission.Delete, claim("", ""), nil, "runs on a Node"},
+		{"a token of no node deletes what a pod has", agentOf(""), admission.Delete, claim("n2", "c0"), nil, "not out of service"},
+		{"gives its own to another node", n1, admission.Update, claim("n1", "c0"), claim("n2", "c2"), "and of no other"},
+		{"takes an address from a pod of another node", n1, admission.Update, claim("n2", "c0"), claim("n1", "c1"), "not out of service"},
+		{"releases that of a pod of another node", n1, admission.Delete, claim("n2", "c0"), nil, "not out of service"},
+		{"keeps that of a pod of another node", n1, admission.Update, claim("n2", "c0"), claim("n2", ""), "not out of service"},
+		{"marks a conflict of another node's", n1, admission.Update, claim("n2", "c0"), claim("", "", noPod, conflict), "not out of service"},
+		{"gives what is kept to another pod", n1, admission.Update, claim("n2", ""), claim("n1", "c1", of("shop", "db-0")), "of that name"},
+		{"gives what is kept to no pod", n1, admission.Update, claim("n2", ""), claim("n1", "c1", noPod), "of that name"},
+		{"gives a conflict to a pod", n1, admission.Update, claim("", "", noPod, conflict), claim("n1", "c1"), "of that name"},
+		{"keeps it for another pod", n1, admission.Update, claim("n3", ""), claim("n3", "", of("shop", "web-0")), "changes nothing else"},
+		{"keeps it for a conflict", n1, admission.Update, claim("n3", ""), claim("n3", "", conflict), "changes nothing else"},
+		{"an owner, by which it is collected as garbage", n1, admission.Update, claim("n1", "c0"), claim("n1", "c0", owned), "owners nor finalizers"},
+		{"a finalizer, by which it stays", n1, admission.Create, nil, claim("n1", "c0", finalizer), "owners nor finalizers"},
 	} {
-		messages := rejectionsOf(t, validator, c.who, c.operation, kind, kind.GroupVersion().WithResource("ipclaims"), "", "192-0-2-10", claim("n2", "c0"), c.object)
-		if (len(messages) == 0) != c.allowed {
-			t.Errorf("%s: %q", c.name, messages)
+		messages := claimRejections(t, always, c.who, c.operation, c.old, c.now, nil)
+		for _, name := range []string{"n1", "n2", "off"} {
+			of := node()
+			if of.Name = name; name == "off" {
+				of.Spec.Taints = append(of.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute})
+			}
+			if c.operation != admission.Create { // the policy has its matchConstraints
+				messages = append(messages, claimRejections(t, inUse, c.who, c.operation, c.old, c.now, of)...)
+			}
+		}
+		if text := strings.Join(messages, "; "); (c.rejected == "") != (text == "") || !strings.Contains(text, c.rejected) {
+			t.Errorf("%s: rejected with %q, want %q", c.name, text, c.rejected)
 		}
 	}
+}
+
+// claimRejections are those of a request for an IPClaim.
+func claimRejections(t *testing.T, validator validating.Validator, who user.Info, operation admission.Operation, old, now *unstructured.Unstructured, params runtime.Object) []string {
+	t.Helper()
+	var before, after runtime.Object
+	if old != nil {
+		before = old
+	}
+	if now != nil {
+		after = now
+	}
+	kind := schema.GroupVersionKind{Group: "networking.beeline.dev", Version: "v1alpha1", Kind: "IPClaim"}
+	return rejectionsOf(t, validator, who, operation, kind, kind.GroupVersion().WithResource("ipclaims"), "", "192-0-2-10", before, after, params)
 }

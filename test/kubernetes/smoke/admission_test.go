@@ -4,6 +4,7 @@ package smoke
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,8 +17,10 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // admissionPolicyName is that of the chart's ValidatingAdmissionPolicy.
@@ -63,10 +66,7 @@ func agentsKeepToTheirNode(t *testing.T) {
 		{"its labels", own.name, "", `{"metadata":{"labels":{"forged":"yes"}}}`, "labels nor annotations"},
 	} {
 		// A dry run passes the same admission and writes nothing.
-		reply, err := client.patch(c.node+c.subresource+"?dryRun=All", c.body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		reply := client.send(t, http.MethodPatch, "/api/v1/nodes/"+c.node+c.subresource, "application/strategic-merge-patch+json", c.body)
 		switch by := "ValidatingAdmissionPolicy '" + admissionPolicyName + "'"; {
 		case c.denied == "" && reply != "":
 			t.Errorf("%s: the agent of %s cannot write it: %s", c.name, own.name, reply)
@@ -149,24 +149,81 @@ func agentClient(t *testing.T, node string) nodeClient {
 	return c
 }
 
-// patch merges into a Node. It returns the API server's message if it denies that.
-func (c nodeClient) patch(path, body string) (rejection string, err error) {
-	request, err := http.NewRequest(http.MethodPatch, "http://localhost/api/v1/nodes/"+path, strings.NewReader(body))
+// send sends a request for a dry run. It returns the API server's message if it is denied.
+func (c nodeClient) send(t *testing.T, method, path, contentType, body string) (rejection string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path+"?dryRun=All", strings.NewReader(body))
 	if err != nil {
-		return "", err
+		t.Fatal(err)
 	}
-	request.Header.Set("Content-Type", "application/strategic-merge-patch+json")
+	request.Header.Set("Content-Type", contentType)
 	response, err := c.Do(request)
 	if err != nil {
-		return "", err
+		t.Fatal(err)
 	}
 	defer response.Body.Close()
 	reply, err := io.ReadAll(response.Body)
 	if err != nil {
-		return "", fmt.Errorf("patch %s: %w", path, err)
+		t.Fatalf("%s %s: %v", method, path, err)
 	}
-	if response.StatusCode == http.StatusOK {
-		return "", nil
+	if response.StatusCode == http.StatusOK || response.StatusCode == http.StatusCreated {
+		return ""
 	}
-	return response.Status + ": " + string(reply), nil
+	return response.Status + ": " + string(reply)
+}
+
+// claimsPath is that of the API server for IPClaims.
+const claimsPath = "/apis/networking.beeline.dev/v1alpha1/ipclaims"
+
+// agentsKeepToTheirClaims: with a node's token no address can be taken from a pod of another node, unless that node is gone.
+func agentsKeepToTheirClaims(t *testing.T) {
+	needBeeline(t)
+	nodes := clusterNodes(t)
+	own, other := nodes[0].name, nodes[1].name
+	claim := func(name, address, node string) v1alpha1.IPClaim {
+		return v1alpha1.IPClaim{
+			TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "IPClaim"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: v1alpha1.IPClaimSpec{Address: address, Pool: "smoke", Node: node, ContainerID: "smoke", IfName: "eth0", Pod: v1alpha1.IPClaimPod{Namespace: "smoke", Name: "pod"}},
+		}
+	}
+	applyForTest(t, claim("192-0-2-1", "192.0.2.1", own), claim("192-0-2-2", "192.0.2.2", other), claim("192-0-2-3", "192.0.2.3", "smoke-is-gone"))
+	client := agentClient(t, own)
+	body := func(c v1alpha1.IPClaim) string {
+		text, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	changed := func(name string, change func(*v1alpha1.IPClaim)) string {
+		var now v1alpha1.IPClaim
+		if err := get(&now, "ipclaim", name); err != nil {
+			t.Fatal(err)
+		}
+		change(&now)
+		return body(now)
+	}
+	take := func(c *v1alpha1.IPClaim) { c.Spec.Node, c.Spec.ContainerID = own, "forged" }
+	keep := func(c *v1alpha1.IPClaim) { c.Spec.ContainerID = "" }
+	stay := func(c *v1alpha1.IPClaim) { c.Finalizers = []string{"example.com/stays"} }
+	for _, c := range []struct {
+		name, method, path, body string
+		// denied is a part of the policies' messages, empty if the write is allowed.
+		denied string
+	}{
+		{"allocates", http.MethodPost, "", body(claim("192-0-2-4", "192.0.2.4", own)), ""},
+		{"releases its own", http.MethodDelete, "/192-0-2-1", "", ""},
+		{"releases that of a node that is gone", http.MethodDelete, "/192-0-2-3", "", ""},
+		{"takes over from a node that is gone", http.MethodPut, "/192-0-2-3", changed("192-0-2-3", take), ""},
+		{"allocates for another node", http.MethodPost, "", body(claim("192-0-2-4", "192.0.2.4", other)), "and of no other"},
+		{"releases that of another node", http.MethodDelete, "/192-0-2-2", "", "is not out of service"},
+		{"takes that of another node", http.MethodPut, "/192-0-2-2", changed("192-0-2-2", take), "is not out of service"},
+		{"keeps that of another node", http.MethodPut, "/192-0-2-2", changed("192-0-2-2", keep), "is not out of service"},
+		{"a finalizer", http.MethodPut, "/192-0-2-1", changed("192-0-2-1", stay), "owners nor finalizers"},
+	} {
+		reply := client.send(t, c.method, claimsPath+c.path, "application/json", c.body)
+		if (c.denied == "") != (reply == "") || !strings.Contains(reply, c.denied) {
+			t.Errorf("%s: the reply to the agent of %s is %q, want a denial with %q", c.name, own, reply, c.denied)
+		}
+	}
 }

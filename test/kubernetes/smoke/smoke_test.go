@@ -56,6 +56,7 @@ func TestLife(t *testing.T) {
 		{"NothingIsLeft", waitTraces}, // of earlier pods
 		{"RightsOfTheAgent", rightsOfTheAgent},
 		{"AgentsKeepToTheirNode", agentsKeepToTheirNode},
+		{"AgentsKeepToTheirClaims", agentsKeepToTheirClaims},
 		{"Idle", idle},
 		{"HundredPods", hundredPods},
 		{"AgentsDieWhilePodsStart", agentsDieWhilePodsStart},
