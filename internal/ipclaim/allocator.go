@@ -273,7 +273,7 @@ func (a *Allocator) Remote() map[string][]netip.Addr {
 	defer a.mu.Unlock()
 	all := map[string][]netip.Addr{}
 	for addr, c := range a.index.claims {
-		if node := a.remoteNode(c); node != "" && a.index.set.Of(addr) != nil {
+		if node := a.remoteNode(c); node != "" && a.index.set.Has(addr) {
 			all[node] = append(all[node], addr)
 		}
 	}

@@ -444,3 +444,31 @@ func BenchmarkAllocate(b *testing.B) {
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "claims/s")
 }
+
+// A pod keeps its route on other nodes when a Node lists its address later. A claim outside of all pools makes no route.
+func TestRemote(t *testing.T) {
+	w := calm(t, 2)
+	got := w.nodes[0].mustAllocate("c1", Request{Namespace: "shop", Pod: "a", PodUID: "1", Pools: w.pools.Pools})
+	w.deliver()
+	other := w.nodes[1].agent
+	pools := []*cluster.IPPool{w.pools.Pools[0].IPPool}
+	for _, c := range []struct {
+		name  string
+		pools []*cluster.IPPool
+		nodes []cluster.Node
+		has   bool
+	}{
+		{"the pool has it", pools, nil, true},
+		{"a Node lists it", pools, []cluster.Node{{Name: "thief", Addresses: got}}, true},
+		{"it is in a pod range", pools, []cluster.Node{{Name: "n9", PodCIDRs: []netip.Prefix{netip.PrefixFrom(got[0], got[0].BitLen())}}}, false},
+		{"the pool is gone", nil, nil, false},
+	} {
+		other.SetPools(ippool.NewSet(c.pools, c.nodes, nil))
+		if has := slices.Contains(other.Remote()[w.nodes[0].name], got[0]); has != c.has {
+			t.Errorf("%s: another node's pod has %s: %t, want %t (%v)", c.name, got[0], has, c.has, other.Remote())
+		}
+	}
+	if own := w.nodes[0].agent.Remote(); len(own) > 0 {
+		t.Errorf("the node's own pods are those of others: %v", own)
+	}
+}

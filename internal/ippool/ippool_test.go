@@ -88,6 +88,11 @@ func TestOverlap(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
+	for text, has := range map[string]bool{"192.0.2.11": true, "192.0.2.12": true, "192.0.2.16": false, "192.0.2.22": false, "2001:db8::1": false} {
+		if set.Has(netip.MustParseAddr(text)) != has {
+			t.Errorf("the pools have %s: %t, want %t", text, !has, has)
+		}
+	}
 	for name, parts := range map[string][]string{"a": nil, "b": {"IPPool a,", "pod range 192.0.2.16/30 of Node n1"}, "c": {"IPPool b,"}} {
 		overlaps := set.Pool(name).Overlaps
 		if len(overlaps) != len(parts) {

@@ -60,7 +60,7 @@ func (p *Pool) Contains(a netip.Addr) bool { return p.Spaces[FamilyOf(a)].Contai
 type Set struct {
 	// Pools are sorted by age, the oldest first.
 	Pools []*Pool
-	// owners are the ranges of all pools, sorted; they do not overlap.
+	// owners are the ranges of all pools with addresses of nodes, sorted; they do not overlap.
 	owners []owner
 }
 
@@ -77,7 +77,7 @@ func NewSet(pools []*cluster.IPPool, nodes []cluster.Node, namespaces []*cluster
 		return s
 	}
 	pools = slices.SortedFunc(slices.Values(pools), (*cluster.IPPool).Compare)
-	foreign := foreignTo(pools, nodes)
+	foreign, ofNodes := foreignTo(pools, nodes)
 	for i, from := range pools {
 		p := &Pool{IPPool: from, Shared: isShared(from, namespaces)}
 		var b netipx.IPSetBuilder
@@ -94,18 +94,20 @@ func NewSet(pools []*cluster.IPPool, nodes []cluster.Node, namespaces []*cluster
 		for _, f := range foreign {
 			if f.set.Overlaps(own) {
 				b.RemoveSet(f.set)
-				if f.what != "" {
-					p.Overlaps = append(p.Overlaps, f.what+" has a part of its addresses")
-				}
+				p.Overlaps = append(p.Overlaps, f.what+" has a part of its addresses")
 			}
 		}
 		p.Overlaps = inShort(p.Overlaps)
 		given, _ := b.IPSet()
+		for _, r := range given.Ranges() {
+			s.owners = append(s.owners, owner{r, p})
+		}
+		b.RemoveSet(ofNodes)
+		given, _ = b.IPSet()
 		byFamily := [families][]netipx.IPRange{}
 		for _, r := range given.Ranges() {
 			f := FamilyOf(r.From())
 			byFamily[f] = append(byFamily[f], r)
-			s.owners = append(s.owners, owner{r, p})
 		}
 		for _, f := range Families {
 			p.Spaces[f] = NewSpace(byFamily[f])
@@ -135,14 +137,14 @@ func inShort(all []string) []string {
 	return all
 }
 
-// foreignSet is addresses that no pool gives. what names their owner; empty where pools are expected to have them.
+// foreignSet is addresses that no pool gives. what names their owner.
 type foreignSet struct {
 	set  *netipx.IPSet
 	what string
 }
 
-// foreignTo gives the addresses in the subnets of pools that nodes have for themselves and for other pods.
-func foreignTo(pools []*cluster.IPPool, nodes []cluster.Node) (all []foreignSet) {
+// foreignTo gives the addresses in the subnets of pools that nodes have for other pods, and for themselves.
+func foreignTo(pools []*cluster.IPPool, nodes []cluster.Node) (forPods []foreignSet, ofNodes *netipx.IPSet) {
 	var subnets, own netipx.IPSetBuilder
 	for _, p := range pools {
 		for _, subnet := range p.Subnets {
@@ -162,12 +164,12 @@ func foreignTo(pools []*cluster.IPPool, nodes []cluster.Node) (all []foreignSet)
 				var b netipx.IPSetBuilder
 				b.AddPrefix(cidr)
 				set, _ := b.IPSet()
-				all = append(all, foreignSet{set, fmt.Sprintf("the pod range %s of Node %s", cidr, n.Name)})
+				forPods = append(forPods, foreignSet{set, fmt.Sprintf("the pod range %s of Node %s", cidr, n.Name)})
 			}
 		}
 	}
-	set, _ := own.IPSet()
-	return append(all, foreignSet{set: set})
+	ofNodes, _ = own.IPSet()
+	return forPods, ofNodes
 }
 
 // isShared reports whether more than one namespace may have addresses of a pool.
@@ -192,6 +194,16 @@ func (s *Set) Pool(name string) *Pool {
 
 // Of gives the pool that may give an address; nil if there is none.
 func (s *Set) Of(a netip.Addr) *Pool {
+	if p := s.owner(a); p != nil && p.Contains(a) {
+		return p
+	}
+	return nil
+}
+
+// Has reports whether an address is a pool's, also if a node has it: a Node may list it later than a pod has got it.
+func (s *Set) Has(a netip.Addr) bool { return s.owner(a) != nil }
+
+func (s *Set) owner(a netip.Addr) *Pool {
 	at, found := slices.BinarySearchFunc(s.owners, a, func(o owner, a netip.Addr) int { return o.From().Compare(a) })
 	if !found {
 		at--

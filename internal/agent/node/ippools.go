@@ -13,19 +13,29 @@ import (
 // PoolRoute is the datapath's route to an address of an IPPool that a pod of this node has.
 var PoolRoute = fwd.Route{Kind: fwd.RouteLocal}
 
-// WithPoolAddresses gives other nodes the addresses of IPPools that their pods have, as ranges of one address each. An address of a
-// node stays that node's.
+// WithPoolAddresses gives other nodes the addresses of IPPools that their pods have, as ranges of one address each. The first address of
+// a family of a Node stays that node's. An additional one, which any kubelet may append to its Node, gets no route if a pod has it, too: it
+// is left to the physical network, so that neither a Node nor a claim takes it from the other.
 func WithPoolAddresses(nodes []cluster.Node, self string, addresses map[string][]netip.Addr) []cluster.Node {
 	if len(addresses) == 0 {
 		return nodes
 	}
-	ofNodes := map[netip.Addr]bool{}
-	for _, n := range nodes {
+	claimed := map[netip.Addr]bool{}
+	for _, all := range addresses {
+		for _, a := range all {
+			claimed[a] = true
+		}
+	}
+	ofNodes, nodes := map[netip.Addr]bool{}, slices.Clone(nodes)
+	for i := range nodes {
+		n := &nodes[i]
 		for _, a := range n.Addresses {
 			ofNodes[a] = true
 		}
+		if n.Name != self && slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return claimed[a] }) {
+			n.Addresses = withoutAdditional(n.Addresses, claimed)
+		}
 	}
-	nodes = slices.Clone(nodes)
 	for i := range nodes {
 		n := &nodes[i]
 		if n.Name == self || len(addresses[n.Name]) == 0 {
@@ -41,6 +51,18 @@ func WithPoolAddresses(nodes []cluster.Node, self string, addresses map[string][
 		n.PodCIDRs = ranges
 	}
 	return nodes
+}
+
+// withoutAdditional gives a node's addresses without those that are claimed and not the first of their family.
+func withoutAdditional(addresses []netip.Addr, claimed map[netip.Addr]bool) (kept []netip.Addr) {
+	before := map[bool]bool{} // by family
+	for _, a := range addresses {
+		if !claimed[a] || !before[a.Is4()] {
+			kept = append(kept, a)
+		}
+		before[a.Is4()] = true
+	}
+	return kept
 }
 
 // rangesOf are a node's ranges of pod addresses, without single addresses.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -33,6 +34,28 @@ func TestWithPoolAddresses(t *testing.T) {
 	}
 	if ranges := rangesOf(got[1]); !slices.Equal(ranges, nodes[1].PodCIDRs) {
 		t.Errorf("ranges of node b are %v, want %v", ranges, nodes[1].PodCIDRs)
+	}
+}
+
+// A kubelet that appends the address of another node's pod to its Node gets no traffic for it, and a claim takes no additional address
+// from a node. A first address stays the node's.
+func TestPoolAddressesOfNodes(t *testing.T) {
+	addr := netip.MustParseAddr
+	nodes := []cluster.Node{
+		{Name: "a", Addresses: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.11")}},
+		{Name: "b", Addresses: []netip.Addr{addr("192.0.2.2")}},
+		{Name: "thief", Addresses: []netip.Addr{addr("192.0.2.3"), addr("2001:db8::3"), addr("192.0.2.100"), addr("2001:db8::100")}},
+	}
+	got := WithPoolAddresses(nodes, "a", map[string][]netip.Addr{
+		"b": {addr("192.0.2.100"), addr("2001:db8::100"), addr("192.0.2.3"), addr("192.0.2.11"), addr("192.0.2.101")},
+	})
+	for i, want := range []string{"[192.0.2.1 192.0.2.11] []", "[192.0.2.2] [192.0.2.101/32]", "[192.0.2.3 2001:db8::3] []"} {
+		if is := fmt.Sprint(got[i].Addresses, got[i].PodCIDRs); is != want {
+			t.Errorf("node %s has %s, want %s", got[i].Name, is, want)
+		}
+	}
+	if len(nodes[2].Addresses) != 4 {
+		t.Errorf("the nodes were changed: %+v", nodes)
 	}
 }
 

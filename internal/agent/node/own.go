@@ -8,9 +8,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// OwnFirst resolves conflicts that the node itself can decide: addresses that its devices have are its own, whatever
-// another Node has.
-func OwnFirst(s *cluster.Snapshot, self string, local []netip.Addr) (_ *cluster.Snapshot, problems []string) {
+// OwnFirst resolves conflicts that the node itself can decide: addresses that its devices and its pods have are its own,
+// whatever another Node has.
+func OwnFirst(s *cluster.Snapshot, self string, local, pods []netip.Addr) (_ *cluster.Snapshot, problems []string) {
 	nodes, copied := s.Nodes, false
 	change := func(i int) *cluster.Node {
 		if !copied {
@@ -19,6 +19,11 @@ func OwnFirst(s *cluster.Snapshot, self string, local []netip.Addr) (_ *cluster.
 		return &nodes[i]
 	}
 	isLocal := func(a netip.Addr) bool { return slices.Contains(local, a) }
+	ofPods := make(map[netip.Addr]bool, len(pods))
+	for _, a := range pods {
+		ofPods[a] = true
+	}
+	isOwn := func(a netip.Addr) bool { return isLocal(a) || ofPods[a] }
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		switch {
@@ -31,10 +36,10 @@ func OwnFirst(s *cluster.Snapshot, self string, local []netip.Addr) (_ *cluster.
 				}
 			}
 			problems = append(problems, fmt.Sprintf("other Nodes have addresses of this node, %v, and other nodes accept them: see the problems there", n.Lost))
-		case n.Name != self && slices.ContainsFunc(n.Addresses, isLocal):
+		case n.Name != self && slices.ContainsFunc(n.Addresses, isOwn):
 			other := change(i)
-			other.Addresses = slices.DeleteFunc(slices.Clone(n.Addresses), isLocal)
-			problems = append(problems, fmt.Sprintf("Node %s claims addresses of this node, of %v: it gets no traffic for them", n.Name, n.Addresses))
+			other.Addresses = slices.DeleteFunc(slices.Clone(n.Addresses), isOwn)
+			problems = append(problems, fmt.Sprintf("Node %s claims addresses of this node or of its pods, of %v: it gets no traffic for them", n.Name, n.Addresses))
 		}
 	}
 	if !copied {

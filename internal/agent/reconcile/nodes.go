@@ -36,7 +36,7 @@ func (r *Reconciler) reconcileNodes() (done bool) {
 
 // nodes are those of a snapshot, as this node sees them: see node.OwnFirst and node.WithPoolAddresses.
 func (r *Reconciler) nodes(s *cluster.Snapshot, local []netip.Addr) (_ *cluster.Snapshot, claims []string) {
-	s, claims = node.OwnFirst(s, r.Config.NodeName, local)
+	s, claims = node.OwnFirst(s, r.Config.NodeName, local, r.Endpoints.Addresses())
 	with := *s
 	with.Nodes = node.WithPoolAddresses(s.Nodes, r.Config.NodeName, r.PoolAddresses())
 	return &with, claims
