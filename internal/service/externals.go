@@ -58,6 +58,9 @@ func (t *translation) reject(addr netip.Addr, kind Kind) (why string, local bool
 		if why := t.reserved.reject(addr); why != "" {
 			return why, false
 		}
+		if why := t.reserved.rejectPool(addr); kind == KindExternalIP && why != "" {
+			return why, false
+		}
 	}
 	why = t.node.rejectLocal(addr)
 	return why, true

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"go4.org/netipx"
+
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -102,6 +104,8 @@ type reserved struct {
 	clusterIPs map[netip.Addr][]cluster.Key // sorted; an API server allocates each to one Service
 	// changed are the cluster IPs that were added or removed since the last pass.
 	changed map[netip.Addr]bool
+	pools   []*cluster.IPPool
+	ofPools *netipx.IPSet // the ranges of all pools
 }
 
 type podRange struct {
@@ -110,7 +114,32 @@ type podRange struct {
 }
 
 func newReserved() reserved {
-	return reserved{clusterIPs: map[netip.Addr][]cluster.Key{}, changed: map[netip.Addr]bool{}}
+	return reserved{clusterIPs: map[netip.Addr][]cluster.Key{}, changed: map[netip.Addr]bool{}, ofPools: &netipx.IPSet{}}
+}
+
+// setPools replaces the IPPools and reports whether their ranges changed.
+func (g *reserved) setPools(pools []*cluster.IPPool) (changed bool) {
+	var b netipx.IPSetBuilder
+	for _, p := range pools {
+		for _, r := range p.Ranges {
+			b.AddRange(r)
+		}
+	}
+	before := g.ofPools
+	ranges, _ := b.IPSet() // the ranges were checked when they were read
+	g.pools, g.ofPools = pools, ranges
+	return !g.ofPools.Equal(before)
+}
+
+// rejectPool names the IPPool that gives an address to pods; empty if there is none. Tenants choose the externalIPs of their Services.
+func (g *reserved) rejectPool(addr netip.Addr) string {
+	if !g.ofPools.Contains(addr) {
+		return ""
+	}
+	at := slices.IndexFunc(g.pools, func(p *cluster.IPPool) bool {
+		return slices.ContainsFunc(p.Ranges, func(r netipx.IPRange) bool { return r.Contains(addr) })
+	})
+	return fmt.Sprintf("it is in the ranges of IPPool %s (spec.exclude of the pool can leave it out)", g.pools[at].Name)
 }
 
 // setNodes replaces the nodes and reports whether anything changed. If several nodes have one address, the first counts.

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"go4.org/netipx"
+
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -90,6 +92,11 @@ func TestExternalAddressesAreLookedAtAgain(t *testing.T) {
 	step("a pod's", "Service shop/web: externalIP 198.51.100.1 does not answer: it is in 198.51.100.0/24, the pods' range of node n2")
 	w.last.Nodes = nil
 	step("without an owner again", works)
+	w.last.IPPools = []*cluster.IPPool{{Name: "office", Ranges: []netipx.IPRange{netipx.MustParseIPRange("198.51.100.0-198.51.100.9")}}}
+	step("of pods of a pool", "removed shop/web http (80/TCP)\nService shop/web: externalIP 198.51.100.1 does not answer: "+
+		"it is in the ranges of IPPool office (spec.exclude of the pool can leave it out)")
+	w.last.IPPools = []*cluster.IPPool{{Name: "office", Ranges: []netipx.IPRange{netipx.MustParseIPRange("198.51.100.2-198.51.100.9")}}}
+	step("excluded", works)
 	other := simple("other", func(s *cluster.Service) { s.ClusterIPs = []netip.Addr{addr("198.51.100.1")} })
 	other.Ports[0].Number = 81
 	w.put(other)

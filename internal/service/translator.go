@@ -157,12 +157,17 @@ func (t *Translator) updateNode(snapshot *cluster.Snapshot) {
 			t.mark(t.states[o])
 		}
 	}
+	exposedChange := false
 	if t.reserved.nodes == nil || !cluster.Same(t.nodes, snapshot.Nodes) {
 		t.nodes = snapshot.Nodes
-		if t.reserved.setNodes(snapshot.Nodes) {
-			for _, s := range t.exposed {
-				t.mark(s)
-			}
+		exposedChange = t.reserved.setNodes(snapshot.Nodes)
+	}
+	if !cluster.Same(t.reserved.pools, snapshot.IPPools) {
+		exposedChange = t.reserved.setPools(snapshot.IPPools) || exposedChange
+	}
+	if exposedChange {
+		for _, s := range t.exposed {
+			t.mark(s)
 		}
 	}
 }
