@@ -60,7 +60,7 @@ func (p *Pool) Contains(a netip.Addr) bool { return p.Spaces[FamilyOf(a)].Contai
 type Set struct {
 	// Pools are sorted by age, the oldest first.
 	Pools []*Pool
-	// owners are the ranges of all pools with addresses of nodes, sorted; they do not overlap.
+	// owners are the ranges of all pools with single addresses of others, sorted; they do not overlap.
 	owners []owner
 }
 
@@ -69,15 +69,15 @@ type owner struct {
 	pool *Pool
 }
 
-// NewSet makes the set of pools. An address belongs to the oldest pool that has it. Addresses of nodes, and those of the
-// nodes' pod ranges, belong to none.
-func NewSet(pools []*cluster.IPPool, nodes []cluster.Node, namespaces []*cluster.Namespace) *Set {
+// NewSet makes the set of pools. An address belongs to the oldest pool that has it. Addresses of nodes, those of the nodes'
+// pod ranges, and reserved ones belong to none.
+func NewSet(pools []*cluster.IPPool, nodes []cluster.Node, namespaces []*cluster.Namespace, reserved ...netip.Addr) *Set {
 	s := &Set{}
 	if len(pools) == 0 {
 		return s
 	}
 	pools = slices.SortedFunc(slices.Values(pools), (*cluster.IPPool).Compare)
-	foreign, ofNodes := foreignTo(pools, nodes)
+	foreign, single := foreignTo(pools, nodes, reserved)
 	for i, from := range pools {
 		p := &Pool{IPPool: from, Shared: isShared(from, namespaces)}
 		var b netipx.IPSetBuilder
@@ -102,7 +102,7 @@ func NewSet(pools []*cluster.IPPool, nodes []cluster.Node, namespaces []*cluster
 		for _, r := range given.Ranges() {
 			s.owners = append(s.owners, owner{r, p})
 		}
-		b.RemoveSet(ofNodes)
+		b.RemoveSet(single)
 		given, _ = b.IPSet()
 		byFamily := [families][]netipx.IPRange{}
 		for _, r := range given.Ranges() {
@@ -143,9 +143,13 @@ type foreignSet struct {
 	what string
 }
 
-// foreignTo gives the addresses in the subnets of pools that nodes have for other pods, and for themselves.
-func foreignTo(pools []*cluster.IPPool, nodes []cluster.Node) (forPods []foreignSet, ofNodes *netipx.IPSet) {
-	var subnets, own netipx.IPSetBuilder
+// foreignTo gives the addresses in the subnets of pools that nodes have for other pods, and the single ones: of nodes, and
+// reserved ones.
+func foreignTo(pools []*cluster.IPPool, nodes []cluster.Node, reserved []netip.Addr) (forPods []foreignSet, single *netipx.IPSet) {
+	var subnets, all netipx.IPSetBuilder
+	for _, a := range reserved {
+		all.Add(a)
+	}
 	for _, p := range pools {
 		for _, subnet := range p.Subnets {
 			subnets.AddPrefix(subnet)
@@ -156,7 +160,7 @@ func foreignTo(pools []*cluster.IPPool, nodes []cluster.Node) (forPods []foreign
 		n := &nodes[i]
 		for _, a := range slices.Concat(n.Addresses, n.ExternalIPs, n.Lost) {
 			if within.Contains(a) {
-				own.Add(a)
+				all.Add(a)
 			}
 		}
 		for _, cidr := range n.PodCIDRs {
@@ -168,8 +172,8 @@ func foreignTo(pools []*cluster.IPPool, nodes []cluster.Node) (forPods []foreign
 			}
 		}
 	}
-	ofNodes, _ = own.IPSet()
-	return forPods, ofNodes
+	single, _ = all.IPSet()
+	return forPods, single
 }
 
 // isShared reports whether more than one namespace may have addresses of a pool.
@@ -200,7 +204,7 @@ func (s *Set) Of(a netip.Addr) *Pool {
 	return nil
 }
 
-// Has reports whether an address is a pool's, also if a node has it: a Node may list it later than a pod has got it.
+// Has reports whether an address is a pool's, also if a node or a Service has it: these may get it later than a pod.
 func (s *Set) Has(a netip.Addr) bool { return s.owner(a) != nil }
 
 func (s *Set) owner(a netip.Addr) *Pool {

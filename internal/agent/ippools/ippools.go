@@ -56,6 +56,8 @@ type Pools struct {
 	mu       sync.Mutex
 	snapshot *cluster.Snapshot
 	set      *ippool.Set
+	// services are the addresses of Services in subnets of pools.
+	services []netip.Addr
 	// needed is closed when there is a pool, or a pod with an address of one: before, nothing is watched.
 	needed chan struct{}
 	// remoteChanged has capacity 1: addresses of other nodes' pods have changed.
@@ -126,10 +128,15 @@ func (p *Pools) Update(s *cluster.Snapshot) {
 	p.mu.Lock()
 	before := p.snapshot
 	p.snapshot = s
-	changed := before == nil || !cluster.Same(before.IPPools, s.IPPools) ||
+	services := p.services
+	if before == nil || !cluster.Same(before.IPPools, s.IPPools) || !cluster.Same(before.Services, s.Services) {
+		services = serviceAddresses(s)
+	}
+	changed := before == nil || !slices.Equal(services, p.services) || !cluster.Same(before.IPPools, s.IPPools) ||
 		len(s.IPPools) > 0 && (!cluster.Same(before.Nodes, s.Nodes) || !cluster.Same(before.Namespaces, s.Namespaces))
 	if changed {
-		p.set = ippool.NewSet(s.IPPools, s.Nodes, s.Namespaces)
+		p.services = services
+		p.set = ippool.NewSet(s.IPPools, s.Nodes, s.Namespaces, services...)
 	}
 	set := p.set
 	if len(s.IPPools) > 0 {
