@@ -26,8 +26,12 @@ const (
 	CodePortTaken Code = "port_taken"
 	// CodeNoDevice: this node cannot make the kind of device that the pod or its network requests.
 	CodeNoDevice Code = "no_device"
-	// CodeExhausted: no pod address is free.
+	// CodeExhausted: no pod address of the node is free.
 	CodeExhausted Code = "exhausted"
+	// CodePoolExhausted: no IPPool of the pod has a free address for it.
+	CodePoolExhausted Code = "pool_exhausted"
+	// CodeNoPool: the pod requests an IPPool that it cannot have.
+	CodeNoPool Code = "no_pool"
 	// CodeNotReady: the agent has not finished starting, or has not found its node yet.
 	CodeNotReady Code = "not_ready"
 	// CodeInternal: everything else.

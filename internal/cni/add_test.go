@@ -69,6 +69,8 @@ func TestAddUndoesEveryStep(t *testing.T) {
 	}{
 		{"find device", errBroken, 999, "find the pod's device: broken on purpose", "find device"},
 		{"agent prepare", agentapi.Errorf(agentapi.CodeNotReady, "node n is not ready"), 11, "prepare the endpoint: node n is not ready", "find device,agent prepare"},
+		{"agent prepare", agentapi.Errorf(agentapi.CodeNoPool, `there is no IPPool "office"`), ErrNoPool, "there is no IPPool \"office\"; `kubectl get ippools`", "find device,agent prepare"},
+		{"agent add", agentapi.Errorf(agentapi.CodePoolExhausted, "IPPool office has no free IPv4 address"), ErrExhausted, "no free IPv4 address (`kubectl get ipclaims`", "find device,agent prepare,create,agent add,delete device"},
 		{"agent prepare", agentapi.Errorf(agentapi.CodeNoDevice, "no netkit here"), ErrNoDevice, "no netkit here; request another kind", "find device,agent prepare"},
 		{"create", errBroken, 999, "create the pod's device: broken on purpose", "find device,agent prepare,create"},
 		{"create", fmt.Errorf("create pair: %w", syscall.EEXIST), ErrExists, "file exists", "find device,agent prepare,create"},

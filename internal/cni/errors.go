@@ -16,7 +16,7 @@ import (
 const (
 	// ErrExists: the attachment, or an interface of that name in the pod, exists.
 	ErrExists uint = 100
-	// ErrExhausted: no pod address is free on this node.
+	// ErrExhausted: no pod address is free on this node, or in the IPPools of the pod.
 	ErrExhausted uint = 101
 	// ErrDiffers: CHECK found that the pod's network differs from the result of ADD.
 	ErrDiffers uint = 102
@@ -24,6 +24,8 @@ const (
 	ErrPortTaken uint = 103
 	// ErrNoDevice: the node cannot make the kind of device that the pod or its network requests.
 	ErrNoDevice uint = 104
+	// ErrNoPool: the pod or its namespace requests an IPPool that the pod cannot have.
+	ErrNoPool uint = 105
 )
 
 // agentError converts an error of a request to the agent at socket into a CNI error. Users read it in `kubectl describe
@@ -44,6 +46,10 @@ func agentError(what, socket string, err error) *types.Error {
 		return fail(types.ErrTryAgainLater, "%v (`beeline status` on the node shows all problems); try again later", err)
 	case agentapi.HasCode(err, agentapi.CodeExhausted):
 		return fail(ErrExhausted, "%v: delete pods of this node, lower the kubelet's maxPods, or give the node a larger pod range", err)
+	case agentapi.HasCode(err, agentapi.CodePoolExhausted):
+		return fail(ErrExhausted, "%v (`kubectl get ipclaims` shows which pods have the addresses)", err)
+	case agentapi.HasCode(err, agentapi.CodeNoPool):
+		return fail(ErrNoPool, "%v; `kubectl get ippools` shows the pools", err)
 	case agentapi.HasCode(err, agentapi.CodePortTaken):
 		return fail(ErrPortTaken, "%v; give one of the two pods another hostPort or another node", err)
 	case agentapi.HasCode(err, agentapi.CodeNoDevice):

@@ -186,6 +186,10 @@ func TestAdmits(t *testing.T) {
 	if got, err := take(shared, use, "y"); got != 23 || !strings.Contains(err.Error(), "set spec.namespaceMax") {
 		t.Errorf("the second one gets %d of 45: %v", got, err)
 	}
+	taken := NewSet([]*cluster.IPPool{made("a", 1, "10.1.0.1-10.1.0.9")}, []cluster.Node{{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}}, nil).Pools[0]
+	if err := taken.Admits("x", IPv4, Use{}); err == nil || !strings.Contains(err.Error(), "no IPv4 address for pods; the pod range 10.1.0.0/16 of Node n1") {
+		t.Errorf("a pool without an address: %v", err)
+	}
 	only := *shared.IPPool
 	only.Namespaces = selector("kubernetes.io/metadata.name", "x")
 	own := NewSet([]*cluster.IPPool{&only}, nil, []*cluster.Namespace{

@@ -1,6 +1,9 @@
 package ippool
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Use is how many addresses of one family of a pool are in use.
 type Use struct {
@@ -27,6 +30,8 @@ type ExhaustedError struct {
 func (e *ExhaustedError) Error() string {
 	total := e.Pool.Spaces[e.Family].Size()
 	switch {
+	case total == 0:
+		return strings.Join(append([]string{fmt.Sprintf("IPPool %s has no %s address for pods", e.Pool.Name, e.Family)}, e.Pool.Overlaps...), "; ")
 	case e.Namespace == "":
 		return fmt.Sprintf("IPPool %s has no free %s address: all %d are in use", e.Pool.Name, e.Family, total)
 	case e.Pool.NamespaceMax > 0:

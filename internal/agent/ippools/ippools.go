@@ -226,7 +226,7 @@ func allocationError(err error) error {
 	case errors.As(err, &inUse), errors.Is(err, ipclaim.ErrNotSynced):
 		return agentapi.Errorf(agentapi.CodeNotReady, "%v", err)
 	case errors.As(err, &exhausted):
-		return agentapi.Errorf(agentapi.CodeExhausted, "%v", err)
+		return agentapi.Errorf(agentapi.CodePoolExhausted, "%v", err)
 	case errors.Is(err, ipclaim.ErrHeld):
 		return agentapi.Errorf(agentapi.CodeConflict, "%v", err)
 	}
@@ -267,7 +267,7 @@ func (p *Pools) choose(ctx context.Context, ref agentapi.PodRef) ([]*ippool.Pool
 	}
 	pools, err := set.Choose(of)
 	if err != nil {
-		return nil, nil, agentapi.Errorf(agentapi.CodeInvalid, "choose the IPPool of pod %s/%s: %v", ref.Namespace, ref.Name, err)
+		return nil, nil, agentapi.Errorf(agentapi.CodeNoPool, "choose the IPPool of pod %s/%s: %v", ref.Namespace, ref.Name, err)
 	}
 	return pools, pod, nil
 }

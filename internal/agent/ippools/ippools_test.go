@@ -134,7 +134,7 @@ func TestAllocate(t *testing.T) {
 	if err := p.Allocate(t.Context(), e); err != nil || e.Pool != "office" || s.asked != asked {
 		t.Errorf("a pod of the snapshot: %+v, %v, asked %d times", e, err, s.asked-asked)
 	}
-	if err := p.Allocate(t.Context(), endpointOf("c3", "other", "")); !agentapi.HasCode(err, agentapi.CodeExhausted) {
+	if err := p.Allocate(t.Context(), endpointOf("c3", "other", "")); !agentapi.HasCode(err, agentapi.CodePoolExhausted) {
 		t.Errorf("of an exhausted pool: %v", err)
 	}
 	if e := endpointOf("c4", "static", "0123456789abcdef"); p.Allocate(t.Context(), e) != nil || e.Pool != "" || s.asked != asked {
@@ -152,7 +152,7 @@ func TestAnnotation(t *testing.T) {
 	p, _ := withServer(t)
 	web := &cluster.Pod{Namespace: "shop", Name: "web", UID: cluster.NewUID("u"), IPPools: "office"}
 	p.update(t, &cluster.Snapshot{Pods: cluster.ListOf(web)})
-	if err := p.Allocate(t.Context(), endpointOf("c1", "web", "u")); !agentapi.HasCode(err, agentapi.CodeInvalid) || !strings.Contains(err.Error(), `pod shop/web: annotation networking.beeline.dev/ippool of the pod: there is no IPPool "office"`) {
+	if err := p.Allocate(t.Context(), endpointOf("c1", "web", "u")); !agentapi.HasCode(err, agentapi.CodeNoPool) || !strings.Contains(err.Error(), `pod shop/web: annotation networking.beeline.dev/ippool of the pod: there is no IPPool "office"`) {
 		t.Errorf("without pools: %v", err)
 	}
 	p.update(t, &cluster.Snapshot{Pods: cluster.ListOf(web), IPPools: []*cluster.IPPool{pool("office", "192.0.2.1", func(p *cluster.IPPool) { p.Device = "netkit" })}})
