@@ -56,6 +56,8 @@ type IPPool struct {
 	// Namespaces, Pods and Nodes restrict the pods; nil: not at all.
 	Namespaces, Pods, Nodes *Selector
 	Default, Disabled       bool
+	// Probe says that the network is asked whether another machine has a new address.
+	Probe bool
 	// NamespaceMax is how many addresses of a family one namespace may have; 0: see the package ippool.
 	NamespaceMax int
 }
@@ -84,6 +86,7 @@ func reduceIPPool(p *v1alpha1.IPPool) (*IPPool, []fieldError) {
 	pool := &IPPool{
 		Name: p.Name, UID: string(p.UID), Created: p.CreationTimestamp.UTC(),
 		Uplink: p.Spec.Uplink, Device: p.Spec.Device, Default: p.Spec.Default, Disabled: p.Spec.Disabled, NamespaceMax: int(p.Spec.NamespaceMax),
+		Probe: p.Spec.Probe == nil || *p.Spec.Probe,
 	}
 	pool.Namespaces = c.selects("spec.namespaceSelector", p.Spec.NamespaceSelector)
 	pool.Pods = c.selects("spec.podSelector", p.Spec.PodSelector)

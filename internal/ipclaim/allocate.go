@@ -43,6 +43,20 @@ func (e *InUseError) Error() string {
 		e.Claim.Address, podOf(e.Claim), e.Claim.Node, e.Claim.Node)
 }
 
+// ConflictError says that other machines of the network answer for the addresses of a pool.
+type ConflictError struct {
+	Pool *ippool.Pool
+	// Last is a sentence on the last one, Count how many there are.
+	Last  string
+	Count int
+}
+
+// Error says what may be the reason.
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("IPPool %s: %d addresses seem to be those of other machines, the last: %s (if a router answers for all addresses, set spec.probe to false)",
+		e.Pool.Name, e.Count, e.Last)
+}
+
 const (
 	// attemptsMax bounds how many addresses one ADD tries to create, over all races with other agents.
 	attemptsMax = 64
@@ -52,7 +66,7 @@ const (
 
 // Allocate allocates one address of each family of a pool to an attachment: all of them or none. The caller calls
 // Commit when the pod has an endpoint, else Release. Errors: ErrNotSynced, ErrHeld, *InUseError,
-// *ippool.ExhaustedError.
+// *ConflictError, *ippool.ExhaustedError.
 func (a *Allocator) Allocate(ctx context.Context, att Attachment, r Request) (allocation *Allocation, err error) {
 	if !a.Synced() {
 		return nil, ErrNotSynced
@@ -302,7 +316,7 @@ func (a *Allocator) create(ctx context.Context, att Attachment, at *attachment, 
 			return claim, nil
 		}
 		if conflicts++; conflicts == conflictsMax {
-			return nil, fmt.Errorf("IPPool %s: other machines have %d addresses in a row, the last is %s", p.Name, conflicts, addr)
+			return nil, &ConflictError{p, a.claim(addr).ConflictReason, conflicts}
 		}
 	}
 	return nil, fmt.Errorf("IPPool %s: other nodes have taken %d addresses in a row", p.Name, attemptsMax)
@@ -406,10 +420,17 @@ func (a *Allocator) probe(ctx context.Context, at *attachment, p *ippool.Pool, c
 	}
 	conflict, err := a.Prober.Probe(ctx, p, c.Address)
 	if err != nil {
-		return false, fmt.Errorf("probe %s: %w", c.Address, err)
+		return false, fmt.Errorf("IPPool %s: %w", p.Name, err)
 	}
 	if conflict == "" {
 		return true, nil
+	}
+	a.mu.Lock()
+	f := ippool.FamilyOf(c.Address)
+	use := a.index.useOf(p, f)
+	a.mu.Unlock()
+	if !p.SetsAside(f, use) {
+		return false, &ConflictError{p, conflict, int(use.Conflicts) + 1}
 	}
 	marked := *c
 	marked.Node, marked.Namespace, marked.Pod, marked.PodUID, marked.StatefulSet, marked.ContainerID, marked.IfName = "", "", "", "", "", "", ""

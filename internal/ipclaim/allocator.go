@@ -79,7 +79,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Errors that callers branch on, beside *ippool.ExhaustedError and *InUseError.
+// Errors that callers branch on, beside *ippool.ExhaustedError, *InUseError and *ConflictError.
 var (
 	// ErrNotSynced: the claims of the cluster are not known yet.
 	ErrNotSynced = errors.New("the IPClaims of the cluster are not synced yet")

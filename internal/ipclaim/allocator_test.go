@@ -306,6 +306,39 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// everywhere answers for all addresses.
+type everywhere struct{}
+
+func (everywhere) Probe(_ context.Context, _ *ippool.Pool, a netip.Addr) (string, error) {
+	return a.String() + " is in use by the host with MAC 02:00:00:00:00:01", nil
+}
+
+// A machine that answers for all addresses keeps pods from starting while it does so, and does not exhaust the pool.
+func TestConflictsAreBounded(t *testing.T) {
+	w := calm(t, 1)
+	n := w.nodes[0]
+	w.pools = poolsOf(pool("a", 1, "192.0.2.1-192.0.2.40"))
+	n.agent.SetPools(w.pools)
+	n.agent.Prober = everywhere{}
+	for i := range 30 {
+		att := Attachment{fmt.Sprint("c", i), "eth0"}
+		var conflicts *ConflictError
+		if got, err := n.agent.Allocate(t.Context(), att, Request{Namespace: "shop", Pod: att.ContainerID, Pools: w.pools.Pools}); !errors.As(err, &conflicts) {
+			t.Fatalf("%v, %v", got, err)
+		} else if !strings.Contains(err.Error(), "02:00:00:00:00:01") || !strings.Contains(err.Error(), "spec.probe") {
+			t.Errorf("the error names neither the machine nor the switch: %v", err)
+		}
+		if err := n.agent.Pass(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if use := n.agent.Use(w.pools.Pools[0], ippool.IPv4); use.Conflicts != 5 || use.Taken != 5 {
+		t.Errorf("use: %+v, want an eighth of 40 addresses", use)
+	}
+	n.agent.Prober = &prober{first: netip.IPv4Unspecified()}
+	n.mustAllocate("last", Request{Namespace: "shop", Pod: "last", Pools: w.pools.Pools})
+}
+
 // A pool that is exhausted in one family gives nothing, and the next pool is tried.
 func TestNextPool(t *testing.T) {
 	w := calm(t, 1)

@@ -348,7 +348,7 @@ func (w *simulation) checkReasons() {
 		ordinal, _ := ordinalOf(c)
 		wanted := c.StatefulSet != "" && !c.Bound() && ordinal < w.sets[cluster.Key{Namespace: c.Namespace, Name: c.StatefulSet}]
 		switch {
-		case hasEndpoint, !hasOther && isPod, !hasOther && wanted:
+		case hasEndpoint, c.Conflicts(), !hasOther && isPod, !hasOther && wanted:
 		default:
 			w.t.Errorf("no reason for the claim %+v (pod: %v, another address: %v, wanted: %v)", *c, isPod, hasOther, wanted)
 		}

@@ -147,7 +147,7 @@ func (n *node) start() {
 	if n.watch != nil {
 		n.watch.Close()
 	}
-	agent := New(Options{Node: n.name, Store: (*faulty)(n), Facts: n.simulation, Log: calmLog, Now: func() time.Time { return n.now }}, existing)
+	agent := New(Options{Node: n.name, Store: (*faulty)(n), Facts: n.simulation, Log: calmLog, Now: func() time.Time { return n.now }, Prober: (*faulty)(n)}, existing)
 	agent.together = func(count int, do func(i int)) {
 		for i := range count {
 			do(i)
@@ -205,6 +205,14 @@ func (f *faulty) Delete(ctx context.Context, c *cluster.IPClaim) error {
 // Get implements Store.
 func (f *faulty) Get(ctx context.Context, a netip.Addr) (*cluster.IPClaim, error) {
 	return request(f, "get "+a.String(), func() (*cluster.IPClaim, error) { return f.store.Get(ctx, a) })
+}
+
+// Probe implements Prober: now and then another machine has the address.
+func (f *faulty) Probe(context.Context, *ippool.Pool, netip.Addr) (string, error) {
+	if !f.faults || f.rand.IntN(12) > 0 {
+		return "", nil
+	}
+	return "another machine replied", f.simulation.fault()
 }
 
 // Follow implements Store: the simulation delivers.

@@ -42,6 +42,19 @@ func (e *ExhaustedError) Error() string {
 		e.Namespace, e.Held, e.Family, e.Pool.Name, total-e.Use.Taken, total)
 }
 
+// The bounds of addresses that are set aside for conflicts: a part of the pool, at least some, and not too many objects.
+const (
+	conflictsPart = 8
+	conflictsMin  = 2
+	conflictsMax  = 1024
+)
+
+// SetsAside reports whether another address may be set aside because another machine seems to have it. Who answers for
+// every address of a pool, by intent or as a router with proxy ARP, takes so many addresses from it and no more.
+func (p *Pool) SetsAside(f Family, use Use) bool {
+	return use.Conflicts < min(max(p.Spaces[f].Size()/conflictsPart, conflictsMin), conflictsMax)
+}
+
 // Admits is nil if a namespace may have another address of a family.
 //
 // By spec.namespaceMax a namespace may have so many. Without it, and if several namespaces may use the pool, it may have

@@ -3,20 +3,25 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// poolOf is the manifest of an IPPool in the subnets of a node's addresses, which all pods use: ten addresses at the end of each.
-func poolOf(name string, n *node) []byte {
+// poolOf is the manifest of an IPPool in the subnets of a node's addresses, which all pods use: the addresses that end from
+// first to last in each. Groups of IPv6 addresses are hexadecimal, so both have three digits below 256.
+func poolOf(name string, n *node, first, last int) []byte {
 	var subnets, ranges []string
 	for _, p := range n.Addresses {
 		prefix, _, _ := strings.Cut(p.Addr().String()+"\n", "\n")
 		cut := strings.LastIndexAny(prefix, ".:") + 1
 		subnets = append(subnets, fmt.Sprintf("%q", p.Masked()))
-		ranges = append(ranges, fmt.Sprintf("\"%[1]s200-%[1]s209\"", prefix[:cut]))
+		ranges = append(ranges, fmt.Sprintf("\"%[1]s%[2]d-%[1]s%[3]d\"", prefix[:cut], first, last))
 	}
 	return fmt.Appendf(nil, "apiVersion: networking.beeline.dev/v1alpha1\nkind: IPPool\nmetadata: {name: %s}\nspec:\n  subnets: [%s]\n  ranges: [%s]\n  default: true\n",
 		name, strings.Join(subnets, ", "), strings.Join(ranges, ", "))
@@ -48,7 +53,7 @@ func TestRoutedUnderlay(t *testing.T) {
 					t.Logf("drops: %+v, %v", drops, err)
 				}
 			})
-			w.writeManifest("ippool.yaml", poolOf("office", w.here))
+			w.writeManifest("ippool.yaml", poolOf("office", w.here, 200, 209))
 			pool := w.addPoolPod("pool")
 			for _, other := range []machine{w.outside, w.peer, w.node, w.pod} {
 				w.expect(pool, other, pool)
@@ -77,4 +82,40 @@ func TestRoutedUnderlay(t *testing.T) {
 			w.expect(w.outside, pool, w.outside)
 		})
 	}
+}
+
+// A pod never gets an address that another machine of the network has.
+func TestConflictingAddresses(t *testing.T) {
+	t.Parallel()
+	w := newExternal(t)
+	theirs := map[netip.Addr]bool{}
+	err := w.outside.netns.Netlink(func(h *netlink.Handle) error {
+		link, err := h.LinkByName(testbed.Uplink)
+		if err != nil {
+			return err
+		}
+		for _, own := range w.here.Addresses {
+			for _, end := range []int{210, 211} {
+				text := own.Addr().String()
+				a := netip.MustParseAddr(fmt.Sprint(text[:strings.LastIndexAny(text, ".:")+1], end))
+				theirs[a] = true
+				if err := h.AddrAdd(link, &netlink.Addr{IPNet: testbed.IPNet(netip.PrefixFrom(a, own.Bits())), Flags: unix.IFA_F_NODAD}); err != nil {
+					return fmt.Errorf("add address %s: %w", a, err)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.writeManifest("ippool.yaml", poolOf("office", w.here, 210, 212))
+	pool := w.addPoolPod("pool")
+	for _, a := range pool.addresses {
+		if theirs[a] {
+			t.Errorf("the pod has address %s of another machine", a)
+		}
+	}
+	w.expect(w.peer, pool, w.peer)
+	w.expect(pool, w.outside, pool)
 }

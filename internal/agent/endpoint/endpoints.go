@@ -86,7 +86,7 @@ type Node struct {
 	Uplink *netdev.Uplink
 }
 
-// Endpoints are the endpoints of one node. Add, Delete, GC, List, Check, Misses and Namespaces take the lock; the
+// Endpoints are the endpoints of one node. Add, Delete, GC, List, Check, Misses, Namespaces and PoolUplink take the lock; the
 // caller of any other method holds it.
 type Endpoints struct {
 	Options

@@ -135,7 +135,14 @@ func (e *Endpoints) disconnectPool(p agentapi.Endpoint) error {
 	return errors.Join(append(errs, e.Datapath.Routes.Change(nil, routes, false))...)
 }
 
-// poolUplink gives the uplink of an IPPool; false before the first reconciliation, which sets all that is missing.
+// PoolUplink gives this node's device in the network of an IPPool; false if there is none, or it is not known yet.
+func (e *Endpoints) PoolUplink(pool string) (netdev.Uplink, bool) {
+	e.Lock.Lock()
+	defer e.Lock.Unlock()
+	return e.poolUplink(pool)
+}
+
+// poolUplink is PoolUplink under the lock; false before the first reconciliation, which sets all that is missing.
 func (e *Endpoints) poolUplink(pool string) (netdev.Uplink, bool) {
 	if e.node.PoolUplink == nil {
 		return netdev.Uplink{}, false

@@ -18,6 +18,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/ipclaim"
 	"github.com/beeline-cni/beeline/internal/ippool"
 )
@@ -45,6 +46,8 @@ type Options struct {
 	}
 	// Ready gives the names of the ready nodes; nil without an API server.
 	Ready func() []string
+	// Uplink gives this node's device in the network of an IPPool; nil if no address is probed.
+	Uplink func(pool string) (netdev.Uplink, bool)
 	Log   *slog.Logger
 }
 
@@ -76,6 +79,9 @@ func New(o Options) *Pools {
 		options.Store, options.Facts = o.Files, o.Files
 	}
 	options.Elected = p.elected
+	if o.Uplink != nil {
+		options.Prober = prober(o.Uplink)
+	}
 	p.allocator = ipclaim.New(options, nil)
 	return p
 }

@@ -18,6 +18,10 @@ func (p *IPPool) DeepCopy() *IPPool {
 	for _, selector := range []**metav1.LabelSelector{&c.Spec.NamespaceSelector, &c.Spec.PodSelector, &c.Spec.NodeSelector} {
 		*selector = (*selector).DeepCopy()
 	}
+	if p.Spec.Probe != nil {
+		own := *p.Spec.Probe
+		c.Spec.Probe = &own
+	}
 	for _, counts := range []**IPPoolCounts{&c.Status.IPv4, &c.Status.IPv6} {
 		if *counts != nil {
 			own := **counts

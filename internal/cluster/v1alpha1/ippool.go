@@ -60,6 +60,8 @@ type IPPoolSpec struct {
 	Default bool `json:"default,omitempty"`
 	// Disabled says that the pool gives no new addresses.
 	Disabled bool `json:"disabled,omitempty"`
+	// Probe says that a new address is given only after no machine of the network has answered for it; missing means true.
+	Probe *bool `json:"probe,omitempty"`
 	// NamespaceMax is how many addresses of each family the pods of one namespace may have. 0 means as many as are free
 	// for others.
 	NamespaceMax int32 `json:"namespaceMax,omitempty"`
