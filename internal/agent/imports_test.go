@@ -11,7 +11,7 @@ func TestImportsGoDown(t *testing.T) {
 	testenv.ImportsGoDown(t, "github.com/beeline-cni/beeline/internal/agent", []string{
 		"value", "problem", "httpserve", "loop",
 		"failclosed", "conntrack", "flow", "lb", "node", "policy", "natports",
-		"mode", "endpoint", "programs", "samenode",
+		"mode", "poddevice", "endpoint", "programs", "samenode",
 		"status", "source", "ippools", "reconcile",
 		".", // wires them
 	})

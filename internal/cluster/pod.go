@@ -37,7 +37,14 @@ type Pod struct {
 	Ports []ContainerPort
 	// SameNode is the value of SameNodeAnnotation.
 	SameNode string
+	// Device is the annotation with the kind of its device; empty if it has none. What is no kind may be cut.
+	Device string
+	// RuntimeClass is spec.runtimeClassName; empty if it has none.
+	RuntimeClass string
 }
+
+// deviceMax is how much of AnnotationDevice is kept: more than the name of any kind, enough for an error.
+const deviceMax = 16
 
 // SameNodeAnnotation says how a pod exchanges TCP data with other pods of its node that have it too. The one value with
 // a meaning is SameNodeSockets.
@@ -73,6 +80,12 @@ func reducePod(p *corev1.Pod) (*Pod, []fieldError) {
 	}
 	if p.Annotations[SameNodeAnnotation] == SameNodeSockets {
 		pod.SameNode = SameNodeSockets // other values have no meaning, and take no memory
+	}
+	if kind := p.Annotations[v1alpha1.AnnotationDevice]; kind != "" {
+		pod.Device = Intern(strings.ToValidUTF8(kind[:min(len(kind), deviceMax)], ""))
+	}
+	if p.Spec.RuntimeClassName != nil {
+		pod.RuntimeClass = Intern(*p.Spec.RuntimeClassName)
 	}
 	if len(p.Status.PodIPs) == 0 && p.Status.PodIP != "" {
 		if addr, ok := c.address("status.podIP", p.Status.PodIP, "a pod"); ok {

@@ -11,7 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // everything is one object of each kind, with all that is kept of it.
@@ -256,5 +259,17 @@ func TestUnchangedPodsAreTheSameList(t *testing.T) {
 	}
 	if before.Pods.Len() != 1 || !before.Pods.Same(after.Pods) {
 		t.Errorf("%d pods became another list of %d", before.Pods.Len(), after.Pods.Len())
+	}
+}
+
+// What a pod says about its device is kept, and not more of it than an error needs.
+func TestDeviceOfPod(t *testing.T) {
+	class := "kata-qemu"
+	for wish, want := range map[string]string{"": "", "netkit": "netkit", "tap": "tap", strings.Repeat("ä", 1<<16): strings.Repeat("ä", deviceMax/2)} {
+		full := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{v1alpha1.AnnotationDevice: wish}}}
+		full.Spec.RuntimeClassName = &class
+		if p, wrong := reducePod(full); p.Device != want || p.RuntimeClass != class || len(wrong) > 0 {
+			t.Errorf("%.20q: %q, %q, %v", wish, p.Device, p.RuntimeClass, wrong)
+		}
 	}
 }

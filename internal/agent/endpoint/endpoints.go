@@ -45,7 +45,7 @@ type Options struct {
 	Lock sync.Locker
 	// Pool has the addresses of the node's range, and those of IPPools that pods of this node have.
 	Pool *ipam.Pool
-	// IPPools has the addresses of IPPools; nil if there are none.
+	// IPPools has the addresses of IPPools.
 	IPPools  IPPools
 	Datapath Datapath
 	// AttachForStack attaches what uplinks need for the first pod that goes through the kernel stack. The lock is held.
@@ -103,9 +103,6 @@ func New(o Options, n Node) (*Endpoints, error) {
 	store, err := openStore(o.StateDir)
 	if err != nil {
 		return nil, err
-	}
-	if o.IPPools == nil {
-		o.IPPools = noIPPools{}
 	}
 	e := &Endpoints{Options: o, store: store, node: n, all: map[string]agentapi.Endpoint{}}
 	return e, e.adopt()

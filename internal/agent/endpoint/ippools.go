@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/beeline-cni/beeline/internal/agent/node"
+	"github.com/beeline-cni/beeline/internal/agent/poddevice"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device/conflict"
@@ -19,8 +20,8 @@ import (
 type IPPools interface {
 	// Adopt takes over an endpoint of an earlier agent.
 	Adopt(p agentapi.Endpoint)
-	// Device gives the kind of device that the IPPool of a pod names; empty if there is none.
-	Device(ctx context.Context, pod agentapi.PodRef) (string, error)
+	// Device gives what a pod and its IPPool say about its device.
+	Device(ctx context.Context, pod agentapi.PodRef) (poddevice.Pod, error)
 	// Allocate sets pool and addresses of a new endpoint, unless its pod has an address of the node's range. Commit or
 	// Release follows.
 	Allocate(ctx context.Context, p *agentapi.Endpoint) error
@@ -31,16 +32,6 @@ type IPPools interface {
 	// Lost gives the reasons why attachments lose their addresses: other pods have them.
 	Lost() map[agentapi.Attachment]string
 }
-
-// noIPPools is where no IPPools are.
-type noIPPools struct{}
-
-func (noIPPools) Adopt(agentapi.Endpoint)                                 {}
-func (noIPPools) Device(context.Context, agentapi.PodRef) (string, error) { return "", nil }
-func (noIPPools) Allocate(context.Context, *agentapi.Endpoint) error      { return nil }
-func (noIPPools) Commit(agentapi.Attachment) error                        { return nil }
-func (noIPPools) Release(agentapi.Attachment)                             {}
-func (noIPPools) Lost() map[agentapi.Attachment]string                    { return nil }
 
 // claim gives a new endpoint addresses of an IPPool, if its pod has one. It asks an API server, so the lock is not held.
 func (e *Endpoints) claim(ctx context.Context, req *agentapi.AddRequest) error {

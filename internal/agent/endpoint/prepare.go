@@ -1,41 +1,33 @@
 package endpoint
 
 import (
-	"cmp"
 	"context"
 
+	"github.com/beeline-cni/beeline/internal/agent/poddevice"
+	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// Prepare chooses the kind of a new pod's device: that of the network configuration, else that of its IPPool, else that of
-// the node.
+// Prepare chooses the kind of a new pod's device: see poddevice.Choose.
 func (e *Endpoints) Prepare(ctx context.Context, req agentapi.PrepareRequest) (*agentapi.Preparation, error) {
 	if err := validateAttachment(req.Attachment); err != nil {
 		return nil, err
 	}
-	ofPool, err := e.deviceOfPool(ctx, req.Pod)
-	if err != nil {
-		return nil, err
-	}
-	requested := cmp.Or(device.Kind(req.Device), device.Kind(ofPool))
-	kind := cmp.Or(requested, e.Device)
-	if !kind.Known() {
-		return nil, agentapi.Errorf(agentapi.CodeNoDevice, "%q is not one of the kinds of devices: %q", requested, device.Kinds)
-	}
-	if kind == device.Netkit && e.NoNetkit != nil {
-		return nil, agentapi.Errorf(agentapi.CodeNoDevice, "this node has no netkit devices: %v", e.NoNetkit)
-	}
-	return &agentapi.Preparation{Device: string(kind)}, nil
-}
-
-// deviceOfPool gives the kind of device that the IPPool of a pod names; empty if there is none.
-func (e *Endpoints) deviceOfPool(ctx context.Context, pod agentapi.PodRef) (string, error) {
 	e.Lock.Lock()
 	err := e.ready()
 	e.Lock.Unlock()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return e.IPPools.Device(ctx, pod)
+	pod, err := e.IPPools.Device(ctx, req.Pod)
+	if err != nil {
+		return nil, err
+	}
+	pod.Network = device.Kind(req.Device)
+	kind, err := poddevice.Choose(pod, poddevice.Node{Device: e.Device, NoNetkit: e.NoNetkit, VethRuntimeClasses: value.List(e.Config.VethRuntimeClasses)})
+	if err != nil {
+		return nil, agentapi.Errorf(agentapi.CodeNoDevice, "device of pod %s/%s: %v", req.Pod.Namespace, req.Pod.Name, err)
+	}
+	return &agentapi.Preparation{Device: string(kind)}, nil
 }

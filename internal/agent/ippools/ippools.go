@@ -48,7 +48,7 @@ type Options struct {
 	Ready func() []string
 	// Uplink gives this node's device in the network of an IPPool; nil if no address is probed.
 	Uplink func(pool string) (netdev.Uplink, bool)
-	Log   *slog.Logger
+	Log    *slog.Logger
 }
 
 // Pools gives pods of this node addresses of IPPools. It is safe for concurrent use.
@@ -67,6 +67,8 @@ type Pools struct {
 	remoteChanged chan struct{}
 	// had exists while the cluster has pools.
 	had marker
+	// pods are those of ADDs in progress that no snapshot had.
+	pods podCache
 }
 
 // New makes Pools that know of no snapshot yet.
@@ -207,7 +209,8 @@ const syncPatience = 3 * time.Second
 // Allocate gives a new endpoint addresses of a pool, or none if its pod has an address of the node's range. The caller
 // calls Commit or Release.
 func (p *Pools) Allocate(ctx context.Context, e *agentapi.Endpoint) error {
-	pools, pod, err := p.choose(ctx, e.Pod)
+	defer p.pods.forget(e.Pod.UID)
+	pools, pod, err := p.choose(ctx, e.Pod, false)
 	if err != nil || len(pools) == 0 {
 		return err
 	}
@@ -251,14 +254,15 @@ func (p *Pools) Release(a agentapi.Attachment) {
 	}
 }
 
-// choose gives the pools of a pod, none for the node's range, and the pod.
-func (p *Pools) choose(ctx context.Context, ref agentapi.PodRef) ([]*ippool.Pool, *cluster.Pod, error) {
+// choose gives the pools of a pod, none for the node's range, and the pod; nil if it could not be read and there are no
+// pools. ask says whether to ask the server for it in any case.
+func (p *Pools) choose(ctx context.Context, ref agentapi.PodRef, ask bool) ([]*ippool.Pool, *cluster.Pod, error) {
 	if err := p.known(); err != nil {
 		return nil, nil, err
 	}
 	s, set := p.current()
-	pod, err := p.pod(ctx, s, ref)
-	if err != nil {
+	pod, err := p.pod(ctx, s, ref, ask || len(s.IPPools) > 0)
+	if pod == nil || err != nil {
 		return nil, nil, err
 	}
 	own, _ := s.Node(p.Node)
@@ -276,36 +280,6 @@ func (p *Pools) choose(ctx context.Context, ref agentapi.PodRef) ([]*ippool.Pool
 		return nil, nil, agentapi.Errorf(agentapi.CodeNoPool, "choose the IPPool of pod %s/%s: %v", ref.Namespace, ref.Name, err)
 	}
 	return pools, pod, nil
-}
-
-// pod gives a pod as the snapshot has it, or else as the server has it now. A pod that no API object describes is known by
-// its namespace and name only.
-func (p *Pools) pod(ctx context.Context, s *cluster.Snapshot, ref agentapi.PodRef) (*cluster.Pod, error) {
-	key, uid := cluster.Key{Namespace: ref.Namespace, Name: ref.Name}, cluster.NewUID(ref.UID)
-	if pod, found := s.Pods.Find(key); found && (ref.UID == "" || pod.UID == uid) {
-		return pod, nil
-	}
-	unknown := &cluster.Pod{Namespace: ref.Namespace, Name: ref.Name}
-	if p.Server == nil || len(s.IPPools) == 0 || ref.Name == "" || !ref.MadeByServer() {
-		return unknown, nil
-	}
-	pod, err := p.Server.Pod(ctx, key)
-	if err != nil {
-		return nil, fmt.Errorf("choose an IPPool: %w", err)
-	}
-	if pod == nil || pod.UID != uid {
-		return nil, agentapi.Errorf(agentapi.CodeNotReady, "the API server has no pod %s with UID %s", key, ref.UID)
-	}
-	return pod, nil
-}
-
-// Device gives the kind of device that the first pool of a pod names; empty if there is none.
-func (p *Pools) Device(ctx context.Context, ref agentapi.PodRef) (string, error) {
-	pools, _, err := p.choose(ctx, ref)
-	if err != nil || len(pools) == 0 {
-		return "", err
-	}
-	return pools[0].Device, nil
 }
 
 // Lost gives the attachments whose addresses other pods have, with a sentence on one of them.

@@ -12,6 +12,7 @@ import (
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/beeline-cni/beeline/internal/agent/poddevice"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/ipclaim/files"
@@ -156,8 +157,8 @@ func TestAnnotation(t *testing.T) {
 		t.Errorf("without pools: %v", err)
 	}
 	p.update(t, &cluster.Snapshot{Pods: cluster.ListOf(web), IPPools: []*cluster.IPPool{pool("office", "192.0.2.1", func(p *cluster.IPPool) { p.Device = "netkit" })}})
-	if device, err := p.Device(t.Context(), agentapi.PodRef{Namespace: "shop", Name: "web", UID: "u"}); device != "netkit" || err != nil {
-		t.Errorf("the device is %q, %v", device, err)
+	if of, err := p.Device(t.Context(), agentapi.PodRef{Namespace: "shop", Name: "web", UID: "u"}); of != (poddevice.Pod{Pool: "office", OfPool: "netkit"}) || err != nil {
+		t.Errorf("the device is of %+v, %v", of, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/value"
@@ -45,6 +46,8 @@ type Config struct {
 	Uplink string
 	// Device is the kind of the devices of new pods, or DeviceAuto. Existing pods keep theirs.
 	Device device.Kind
+	// VethRuntimeClasses is a comma-separated list of patterns: pods of these runtime classes get veth devices.
+	VethRuntimeClasses string
 	// MTU of pods in bytes; 0 follows the uplink.
 	MTU int
 	// Routing between pods.
@@ -66,7 +69,7 @@ type Config struct {
 // Defaults is the configuration without flags.
 func Defaults() Config {
 	return Config{
-		Uplink: "auto", Device: DeviceAuto, Routing: RoutingEBPF, Tunnel: TunnelAuto, Masquerade: true,
+		Uplink: "auto", Device: DeviceAuto, VethRuntimeClasses: "kata*", Routing: RoutingEBPF, Tunnel: TunnelAuto, Masquerade: true,
 		TunnelPort: 4789,  // IANA's for VXLAN
 		RoutesMax:  32768, // enough for more nodes than Kubernetes supports (5,000), of both families
 	}
@@ -89,6 +92,11 @@ func (c Config) Validate() error {
 	}
 	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU) {
 		errs = append(errs, fmt.Errorf("--mtu: %d is not 0 (follow the uplink) or between %d and %d", c.MTU, minMTU, maxMTU))
+	}
+	for _, pattern := range value.List(c.VethRuntimeClasses) {
+		if _, err := path.Match(pattern, ""); err != nil {
+			errs = append(errs, fmt.Errorf("--veth-runtime-classes: %q is no pattern: %w", pattern, err))
+		}
 	}
 	return errors.Join(append(errs,
 		value.OneOf("--device", c.Device, append([]device.Kind{DeviceAuto}, device.Kinds...)...),

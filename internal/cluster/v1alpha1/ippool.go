@@ -12,6 +12,9 @@ const (
 	NoIPPool         = "none"
 )
 
+// AnnotationDevice is the kind of a pod's device.
+const AnnotationDevice = "networking.beeline.dev/device"
+
 // IPPool is a set of addresses of a physical network that pods may have.
 type IPPool struct {
 	metav1.TypeMeta   `json:",inline"`
