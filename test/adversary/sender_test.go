@@ -2,6 +2,7 @@ package adversary
 
 import (
 	"fmt"
+	"math/bits"
 	"net"
 	"testing"
 
@@ -19,10 +20,12 @@ type sender interface {
 // packetSocket is AF_PACKET, optionally with a virtio header (PACKET_VNET_HDR).
 type packetSocket struct {
 	fd, index int
+	// protocol is what the socket says that its frames are, in network byte order; 0: what their headers say.
+	protocol uint16
 }
 
 func (s packetSocket) send(frame []byte) error {
-	return netlab.Sent(unix.Sendto(s.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: s.index}))
+	return netlab.Sent(unix.Sendto(s.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: s.index, Protocol: s.protocol}))
 }
 
 // openPacket opens an AF_PACKET socket with one option set. The test's cleanup closes it.
@@ -50,7 +53,8 @@ func openPacket(t *testing.T, netns testbed.Netns, device string, option int) pa
 	return s
 }
 
-// senders transmit from a pod: through the queueing discipline, bypassing it, and by AF_XDP.
+// senders transmit from a pod: through the queueing discipline; bypassing it, as frames that the socket says are ARP;
+// and by AF_XDP, which says nothing about them. Not every device looks at the frames before the datapath does.
 type senders struct {
 	named map[string]sender
 	order []string
@@ -60,9 +64,11 @@ type senders struct {
 
 func openSenders(t *testing.T, netns testbed.Netns, device string) senders {
 	t.Helper()
+	bypass := openPacket(t, netns, device, unix.PACKET_QDISC_BYPASS)
+	bypass.protocol = bits.ReverseBytes16(unix.ETH_P_ARP)
 	s := senders{named: map[string]sender{
 		"AF_PACKET":    openPacket(t, netns, device, 0),
-		"QDISC_BYPASS": openPacket(t, netns, device, unix.PACKET_QDISC_BYPASS),
+		"QDISC_BYPASS": bypass,
 		"AF_XDP":       openXDP(t, netns, device),
 	}, order: []string{"AF_PACKET", "QDISC_BYPASS", "AF_XDP"}}
 	s.offload = openPacket(t, netns, device, unix.PACKET_VNET_HDR)

@@ -45,7 +45,7 @@ var oldHooks = []string{
 // run on netkit devices alone where there are any: this machine runs them on veth.
 var onNetkit = []string{
 	"TestRedirect", "TestEchoesCross", "TestExternalMasqueraded", "TestTunnelCarries", "TestNodePortDSR", "TestNodePortOfHostThroughTunnel", "TestPolicyTraffic",
-	"TestFlowsReportAll",
+	"TestFlowsReportAll", "TestFrameProtocol",
 }
 
 // firstPrograms are those of -quick: pods on two nodes reach each other, and nothing is left of it.
@@ -60,7 +60,7 @@ var betweenOldestAndHere = []string{
 	"TestAccelerate*", "TestSocketRestart", "TestSocketCgroups", "TestDestroyUDP*",
 	"TestRedirect", "TestEchoesCross", "TestExternalMasqueraded", "TestTunnelCarries", "TestNodePortXDP", "TestNodePortDSR",
 	"TestNodePortOfHostThroughTunnel", "TestSocketConnect", "TestSocketSend", "TestPolicyTraffic", "TestFlowsReportAll",
-	"TestSocketsMeet", "TestKernelFaults", "TestPolicyRevokesPairs", "TestRandomStreams",
+	"TestSocketsMeet", "TestKernelFaults", "TestPolicyRevokesPairs", "TestRandomStreams", "TestFrameProtocol",
 }
 
 // firstAnswers are those of betweenOldestAndHere that are left with -quick: what the verifier says, that programs are attached, and one way of
@@ -69,7 +69,7 @@ var firstAnswers = []string{"TestLoad", "TestLoadServices", "TestLoadPolicy", "T
 
 // newest are the tests of internal/datapath that run on a kernel which is like that of most machines: what its verifier says. TestLoadPolicy takes
 // ten minutes and more under emulation, and the machine itself has the same verifier.
-var newest = []string{"TestLoad", "TestLoadServices", "TestLoadDestroy"}
+var newest = []string{"TestLoad", "TestLoadServices", "TestLoadDestroy", "TestFrameProtocol"}
 
 // attachedAsFilters selects the variants of tests that attach programs as filters where there is tcx.
 const attachedAsFilters = "/legacy=true"

@@ -6,8 +6,9 @@
 #include <linux/if_ether.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include "config.h"
 #include "lib/net/address.h"
-#include "lib/net/verdict.h"
+#include "lib/net/ethertype.h"
 
 /* IP protocol numbers (IANA). */
 enum ip_protocol {
@@ -131,6 +132,16 @@ STAGE packet_parse_ipv6(struct packet *p)
 	return NEXT;
 }
 
+/* Makes skb->protocol that of the Ethernet header, for what a pod sends by a netkit device. */
+STAGE packet_check_protocol(struct packet *p)
+{
+	if (unlikely(!packet_has(p, 0)))
+		return drop(p, DROP_TRUNCATED);
+	if (unlikely(p->eth->h_proto != p->skb->protocol && !ethertype_set(p->skb)))
+		return drop(p, DROP_INTERNAL_ERROR);
+	return NEXT;
+}
+
 /*
  * Parses the network header. Other protocols than IP return NEXT with only p->protocol set. So do VLAN frames: the
  * kernel has moved the tag to skb metadata and skb->protocol is the inner protocol, but the packet belongs to
@@ -138,6 +149,12 @@ STAGE packet_parse_ipv6(struct packet *p)
  */
 STAGE packet_parse(struct packet *p)
 {
+	if (config_netkit && p->program == PROGRAM_FROM_POD) {
+		enum verdict v = packet_check_protocol(p);
+
+		if (v != NEXT)
+			return v;
+	}
 	p->protocol = unlikely(p->skb->vlan_present) ? bpf_htons(ETH_P_8021Q) : p->skb->protocol;
 	if (likely(p->protocol == bpf_htons(ETH_P_IP)))
 		return packet_parse_ipv4(p);

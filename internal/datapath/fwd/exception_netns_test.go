@@ -204,6 +204,33 @@ func TestSpoofedNeverArrives(t *testing.T) {
 	}
 }
 
+// A pod's socket says another protocol of a frame than the frame itself. Devices that do not look (netkit) leave it to
+// from_pod, which must not believe the socket: what it lets pass as ARP, the node's kernel stack would take for IP.
+func TestFrameProtocol(t *testing.T) {
+	t.Parallel()
+	n := netlab.NewNetwork(t, netlab.Options{Cfg: fixtures.EbpfRouting})
+	spoofed := uint64(0)
+	for _, family := range fixtures.Families {
+		for _, dst := range []*netlab.Pod{n.B1, n.A2} {
+			server := dst.ListenUDP(t, dst.Addr(family))
+			frame := func(src netip.Addr, text string) []byte {
+				return fixtures.Eth(n.A1.Mac, n.A1.Gateway).Ip(src, dst.Addr(family)).Udp(1, netlab.EchoPort).Payload(text).Bytes()
+			}
+			for _, protocol := range []uint16{unix.ETH_P_ARP, unix.ETH_P_IP, unix.ETH_P_IPV6, unix.ETH_P_8021Q, unix.ETH_P_802_2, 1} {
+				n.A1.SendAs(t, "eth0", protocol, frame(fixtures.External.Addr(family), "spoofed"))
+				spoofed++
+				n.AwaitDropped(t, n.A, map[string]uint64{"from_pod spoofed_source": spoofed})
+				n.A1.SendAs(t, "eth0", protocol, frame(n.A1.Addr(family), "genuine"))
+				if err := netlab.Expect(server, []byte("genuine")); err != nil {
+					t.Errorf("IPv%d to %s, protocol %#x: %v", family, dst.Addr(family), protocol, err)
+				}
+			}
+			netlab.ExpectNothing(t, server)
+			server.Close()
+		}
+	}
+}
+
 // Frames of every length up to a whole header: real devices carry them, BPF_PROG_TEST_RUN does not.
 func TestTruncated(t *testing.T) {
 	t.Parallel()

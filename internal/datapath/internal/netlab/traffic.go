@@ -241,6 +241,14 @@ func AwaitICMP(c *net.IPConn, fits func(kind, code byte, body []byte) bool) (net
 // Send puts frames on a device, as they are.
 func (p Netns) Send(tb testing.TB, device string, frames ...[]byte) {
 	tb.Helper()
+	for _, f := range frames {
+		p.SendAs(tb, device, uint16(f[12])<<8|uint16(f[13]), f)
+	}
+}
+
+// SendAs says of frames that they are of a protocol, whatever their Ethernet headers say.
+func (p Netns) SendAs(tb testing.TB, device string, protocol uint16, frames ...[]byte) {
+	tb.Helper()
 	p.Do(tb, func() error {
 		dev, err := net.InterfaceByName(device)
 		if err != nil {
@@ -252,7 +260,7 @@ func (p Netns) Send(tb testing.TB, device string, frames ...[]byte) {
 		}
 		defer unix.Close(fd)
 		for _, f := range frames {
-			to := unix.SockaddrLinklayer{Ifindex: dev.Index, Protocol: uint16(f[13])<<8 | uint16(f[12])}
+			to := unix.SockaddrLinklayer{Ifindex: dev.Index, Protocol: protocol<<8 | protocol>>8}
 			// ENOBUFS: a program at the device's egress has dropped the frame.
 			if err := unix.Sendto(fd, f, 0, &to); err != nil && !errors.Is(err, unix.ENOBUFS) {
 				return fmt.Errorf("send %d bytes: %w", len(f), err)
