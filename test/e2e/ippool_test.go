@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/beeline-cni/beeline/internal/device/conflict"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
@@ -64,6 +66,7 @@ func TestRoutedUnderlay(t *testing.T) {
 			w.expect(pool, second, pool)
 			w.expect(second, pool, second)
 			w.expect(w.pod, w.outside, w.node)
+			w.expectDefence(pool)
 			for i := range w.outside.addresses {
 				w.expectRejection(pool, w.outside, i)
 				w.expectRejection(w.outside, pool, i)
@@ -118,4 +121,21 @@ func TestConflictingAddresses(t *testing.T) {
 	}
 	w.expect(w.peer, pool, w.peer)
 	w.expect(pool, w.outside, pool)
+}
+
+// expectDefence: a host of the link that looks whether a pod's address is free finds it in use.
+func (w *external) expectDefence(pod machine) {
+	w.t.Helper()
+	for _, a := range pod.addresses {
+		err := w.outside.netns.Do(func() error {
+			link, err := netlink.LinkByName(testbed.Uplink)
+			if err != nil {
+				return err
+			}
+			return conflict.Probe(w.t.Context(), conflict.Device{Index: link.Attrs().Index, MAC: link.Attrs().HardwareAddr}, a)
+		})
+		if inUse := (*conflict.InUseError)(nil); !errors.As(err, &inUse) {
+			w.t.Errorf("another host probes %s, an address of %s: %v, want that it is in use", a, pod.name, err)
+		}
+	}
 }

@@ -256,7 +256,7 @@ func (r *Reconciler) apply(want node.Desired, routes route.Table) (whole bool, w
 	return failed == 0, wait
 }
 
-// applyProxies makes the kernel answer for the addresses of IPPools that pods of this node have.
+// applyProxies makes the kernel answer for the addresses of IPPools that pods of this node have, and the agent where the kernel does not.
 func (r *Reconciler) applyProxies(wanted map[int][]netip.Addr) error {
 	var errs []error
 	for _, u := range r.uplinks {
@@ -267,7 +267,18 @@ func (r *Reconciler) applyProxies(wanted map[int][]netip.Addr) error {
 		}
 	}
 	_, err := neigh.Proxy(wanted)
+	if len(r.snapshot.IPPools)+len(wanted) > 0 { // an ADD may add an answer at any time
+		r.defences.set(r.uplinks, r.Log)
+	} else {
+		r.defences.set(nil, r.Log)
+	}
 	return errors.Join(append(errs, err)...)
+}
+
+func (r *Reconciler) closeDefences() {
+	r.Lock.Lock()
+	defer r.Lock.Unlock()
+	r.defences.close()
 }
 
 func (r *Reconciler) logSettings(changed []sysctl.Change) {

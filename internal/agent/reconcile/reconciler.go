@@ -110,7 +110,8 @@ type Reconciler struct {
 	// failure is the error of the last reconciliation; ErrNotReady until the first one.
 	failure error
 	// vouches says that the routes in the datapath are the desired ones.
-	vouches bool
+	vouches  bool
+	defences defences
 	// notInstalled is why the plugin or its configuration is not installed.
 	notInstalled error
 }
@@ -162,6 +163,7 @@ func (r *Reconciler) Status() Status {
 
 // Run reconciles after changes, and periodically, until ctx ends.
 func (r *Reconciler) Run(ctx context.Context) error {
+	defer r.closeDefences()
 	changes, err := monitor.Watch(ctx, r.Log)
 	if err != nil {
 		return fmt.Errorf("follow the kernel's network state: %w", err)

@@ -54,6 +54,45 @@ func (l *link) up(name string, device *Device) error {
 	return netlink.LinkSetUp(found)
 }
 
+// A host that looks whether an address is free learns that the node has it.
+func TestDefend(t *testing.T) {
+	l := newLink(t)
+	mine := netip.MustParseAddr("192.0.2.20")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	asked := map[netip.Addr]int{}
+	go func() {
+		done <- l.node.Do(func(ns.NetNS) error {
+			return Defend(ctx, l.device, func(a netip.Addr) (bool, error) {
+				asked[a]++
+				return a == mine, nil
+			})
+		})
+	}()
+	devicetest.Inside(t, l.host, func() error {
+		if err := devicetest.Eventually(func() error { // it may not have begun yet
+			var inUse *InUseError
+			if err := Probe(t.Context(), l.theirs, mine); !errors.As(err, &inUse) || inUse.MAC.String() != l.device.MAC.String() {
+				return fmt.Errorf("probe %s: %w, want it in use by %s", mine, err, l.device.MAC)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		if err := Announce(l.theirs, netip.MustParseAddr("192.0.2.22")); err != nil {
+			return err
+		}
+		return Probe(t.Context(), l.theirs, netip.MustParseAddr("192.0.2.21"))
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if asked[mine] == 0 || asked[netip.MustParseAddr("192.0.2.21")] == 0 || len(asked) != 2 {
+		t.Errorf("probes for %v", asked)
+	}
+}
+
 func TestProbe(t *testing.T) {
 	l := newLink(t)
 	devicetest.Inside(t, l.node, func() error {

@@ -16,10 +16,13 @@ type socket struct{ fd int }
 // open makes a packet socket for ARP or neighbour discovery on a device, which needs CAP_NET_RAW. Its filter is set before it is bound, so
 // no other frame is ever queued: a busy uplink would fill the socket.
 func open(d Device, a netip.Addr) (*socket, error) {
-	protocol, filter := uint16(unix.ETH_P_ARP), arpFilter
 	if a.Is6() {
-		protocol, filter = unix.ETH_P_IPV6, neighbourFilter
+		return openFiltered(d, unix.ETH_P_IPV6, neighbourFilter)
 	}
+	return openFiltered(d, unix.ETH_P_ARP, arpFilter)
+}
+
+func openFiltered(d Device, protocol uint16, filter []unix.SockFilter) (*socket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open packet socket: %w", err)
@@ -80,7 +83,15 @@ func (s *socket) receive(ctx context.Context, end time.Time) ([]byte, error) {
 
 // Filters in classic BPF: load, compare, accept or drop.
 var (
-	arpFilter       = []unix.SockFilter{accept}
+	arpFilter      = []unix.SockFilter{accept}
+	arpProbeFilter = []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: arpOperation},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 3, K: arpRequest},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: arpSender},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: 0}, // 0.0.0.0
+		accept,
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	}
 	neighbourFilter = []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: ipv6NextHeader},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 4, K: unix.IPPROTO_ICMPV6},

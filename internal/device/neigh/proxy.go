@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -52,6 +53,14 @@ func Proxy(wanted map[int][]netip.Addr) (changed int, err error) {
 
 // AddProxy makes the kernel answer for one more address.
 func AddProxy(device int, a netip.Addr) error { return proxy{device, a.Unmap()}.add() }
+
+// HasProxy reports whether the kernel answers for an address because of Proxy or AddProxy.
+func HasProxy(device int, a netip.Addr) (bool, error) {
+	entries, err := dumpTable(unix.AF_UNSPEC, 0, netlink.NTF_PROXY)
+	return slices.ContainsFunc(entries, func(e Entry) bool {
+		return e.Device == device && e.Addr == a.Unmap() && e.Protocol == rtnl.Protocol
+	}), err
+}
 
 // RemoveProxy undoes AddProxy.
 func RemoveProxy(device int, a netip.Addr) error { return proxy{device, a.Unmap()}.remove() }
