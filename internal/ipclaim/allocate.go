@@ -65,7 +65,7 @@ const (
 )
 
 // Allocate allocates one address of each family of a pool to an attachment: all of them or none. The caller calls
-// Commit when the pod has an endpoint, else Release. Errors: ErrNotSynced, ErrHeld, *InUseError,
+// Commit when the pod has an endpoint, else Abandon. Errors: ErrNotSynced, ErrHeld, *InUseError,
 // *ConflictError, *ippool.ExhaustedError.
 func (a *Allocator) Allocate(ctx context.Context, att Attachment, r Request) (allocation *Allocation, err error) {
 	if !a.Synced() {
@@ -80,7 +80,7 @@ func (a *Allocator) Allocate(ctx context.Context, att Attachment, r Request) (al
 	}
 	defer func() {
 		if err != nil {
-			a.Release(att)
+			a.abandon(att, at)
 		}
 	}()
 	var errs []error

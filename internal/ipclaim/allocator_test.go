@@ -168,6 +168,57 @@ func TestAddWithinDelete(t *testing.T) {
 	}
 }
 
+// An ADD whose client has given up fails after a DEL and another ADD of the container: that one's pod keeps its addresses.
+func TestAddAfterDelete(t *testing.T) {
+	w := calm(t, 1)
+	slow := &slowStore{Store: w.store}
+	a := New(Options{Node: "n", Store: slow, Facts: w, Log: calmLog}, nil)
+	a.together = inTurn
+	a.Replace(nil)
+	a.SetPools(w.pools)
+	att, r := Attachment{"c1", "eth0"}, w.webPod("u1")
+	r.StatefulSet = ""
+	check := func(what string) {
+		t.Helper()
+		if err := a.release(t.Context()); err != nil || len(w.store.All()) != 2 || a.attachments[att] == nil || a.attachments[att].state != live {
+			t.Errorf("%s: the container has %d claims, %+v, %v", what, len(w.store.All()), a.attachments[att], err)
+		}
+	}
+	slow.meanwhile = func() {
+		a.Release(att)
+		if err := a.release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := a.Allocate(t.Context(), att, r); err != nil {
+			t.Error(err)
+		}
+		if err := a.Commit(att); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := a.Allocate(t.Context(), att, r); !errors.Is(err, errFault) {
+		t.Errorf("the first ADD: %v", err)
+	}
+	check("Allocate fails late")
+	a.Abandon(att)
+	check("the first ADD fails after Allocate")
+}
+
+// slowStore does something else within the next creation, and fails then.
+type slowStore struct {
+	Store
+	meanwhile func()
+}
+
+func (s *slowStore) Create(ctx context.Context, c *cluster.IPClaim) (*cluster.IPClaim, error) {
+	if do := s.meanwhile; do != nil {
+		s.meanwhile = nil
+		do()
+		return nil, errFault
+	}
+	return s.Store.Create(ctx, c)
+}
+
 // busyStore does something else before it executes the next deletion.
 type busyStore struct {
 	Store

@@ -28,6 +28,26 @@ func (a *Allocator) Release(att Attachment) {
 	a.wake()
 }
 
+// Abandon says that an ADD has failed after Allocate. If a DEL and another ADD of the same container have followed, and that one's
+// endpoint exists, its claims stay.
+func (a *Allocator) Abandon(att Attachment) {
+	a.mu.Lock()
+	at := a.attachments[att]
+	a.mu.Unlock()
+	a.abandon(att, at)
+}
+
+// abandon releases what an attachment has, unless it has an endpoint or another one has replaced it.
+func (a *Allocator) abandon(att Attachment, at *attachment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if at == nil || a.attachments[att] != at || at.state == live {
+		return
+	}
+	at.state = releasing
+	a.wake()
+}
+
 // release releases the claims of attachments that are being deleted.
 func (a *Allocator) release(ctx context.Context) error {
 	a.mu.Lock()

@@ -148,14 +148,16 @@ func (n *node) start() {
 		n.watch.Close()
 	}
 	agent := New(Options{Node: n.name, Store: (*faulty)(n), Facts: n.simulation, Log: calmLog, Now: func() time.Time { return n.now }, Prober: (*faulty)(n)}, existing)
-	agent.together = func(count int, do func(i int)) {
-		for i := range count {
-			do(i)
-		}
-	}
+	agent.together = inTurn
 	n.agent, n.watch, n.crash = agent, n.store.Watch(), false
 	agent.SetPools(n.pools)
 	n.watch.Deliver(agent, n.rand.IntN(3))
+}
+
+func inTurn(count int, do func(i int)) {
+	for i := range count {
+		do(i)
+	}
 }
 
 // faulty is the store as one agent sees it.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
@@ -44,8 +46,11 @@ func (s *Set) Choose(pod Pod) ([]*Pool, error) {
 	return s.selecting(pod, func(p *Pool) bool { return p.Default })
 }
 
-// namesMax bounds the pools of an annotation: they are tried one after the other.
-const namesMax = 8
+// namesMax bounds the pools of an annotation: they are tried one after the other. nameMax is that of Kubernetes.
+const (
+	namesMax = 8
+	nameMax  = validation.DNS1123SubdomainMaxLength
+)
 
 // named gives the usable ones of the named pools.
 func (s *Set) named(list string, pod Pod) (pools []*Pool, err error) {
@@ -58,6 +63,8 @@ func (s *Set) named(list string, pod Pod) (pools []*Pool, err error) {
 		name = strings.TrimSpace(name)
 		p := s.Pool(name)
 		switch {
+		case len(name) > nameMax: // it would be in the event and in the log with each attempt
+			errs = append(errs, fmt.Errorf("there is no IPPool %q… (%d characters)", name[:20], len(name)))
 		case p == nil:
 			errs = append(errs, fmt.Errorf("there is no IPPool %q", name))
 		case p.Invalid != "":

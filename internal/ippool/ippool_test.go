@@ -146,6 +146,7 @@ func TestChoose(t *testing.T) {
 		{"a missing pool", Pod{NamespaceIPPools: "nowhere"}, `error: annotation networking.beeline.dev/ippool of its namespace: there is no IPPool "nowhere"`},
 		{"a disabled pool", Pod{IPPools: "off"}, "error: annotation networking.beeline.dev/ippool of the pod: IPPool off is disabled"},
 		{"an invalid pool that selects the pod", Pod{Labels: label("typo"), NodeLabels: label("rack-2")}, "error: IPPool typo is invalid: spec.subnets: missing"},
+		{"a name that fills the log", Pod{IPPools: strings.Repeat("x", 200_000)}, `error: annotation networking.beeline.dev/ippool of the pod: there is no IPPool "xxxxxxxxxxxxxxxxxxxx"… (200000 characters)`},
 		{"too many names", Pod{IPPools: strings.Repeat("any,", 8) + "any"}, "error: annotation networking.beeline.dev/ippool of the pod: names 9 pools, at most 8"},
 	} {
 		pools, err := set.Choose(c.pod)

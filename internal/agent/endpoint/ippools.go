@@ -23,11 +23,12 @@ type IPPools interface {
 	// Device gives what a pod and its IPPool say about its device.
 	Device(ctx context.Context, pod agentapi.PodRef) (poddevice.Pod, error)
 	// Allocate sets pool and addresses of a new endpoint, unless its pod has an address of the node's range. Commit or
-	// Release follows.
+	// Abandon follows.
 	Allocate(ctx context.Context, p *agentapi.Endpoint) error
-	// Commit says that the endpoint exists; it is an error if its container was deleted meanwhile. Release says that it is
-	// gone or was never made.
+	// Commit says that the endpoint exists; it is an error if its container was deleted meanwhile. Abandon says that the ADD
+	// has failed, Release that the endpoint is gone.
 	Commit(a agentapi.Attachment) error
+	Abandon(a agentapi.Attachment)
 	Release(a agentapi.Attachment)
 	// Lost gives the reasons why attachments lose their addresses: other pods have them.
 	Lost() map[agentapi.Attachment]string

@@ -24,7 +24,7 @@ func (e *Endpoints) Add(ctx context.Context, req agentapi.AddRequest) (*agentapi
 	p, closed, err := e.add(ctx, req)
 	if err != nil {
 		if req.Pool != "" {
-			e.IPPools.Release(req.Attachment)
+			e.IPPools.Abandon(req.Attachment)
 		}
 		return nil, err
 	}

@@ -207,7 +207,7 @@ func (p *Pools) Adopt(e agentapi.Endpoint) {
 const syncPatience = 3 * time.Second
 
 // Allocate gives a new endpoint addresses of a pool, or none if its pod has an address of the node's range. The caller
-// calls Commit or Release.
+// calls Commit or Abandon.
 func (p *Pools) Allocate(ctx context.Context, e *agentapi.Endpoint) error {
 	defer p.pods.forget(e.Pod.UID)
 	pools, pod, err := p.choose(ctx, e.Pod, false)
@@ -245,7 +245,10 @@ func allocationError(err error) error {
 // Commit says that an endpoint exists. It is an error if Release came before.
 func (p *Pools) Commit(a agentapi.Attachment) error { return p.allocator.Commit(ipclaim.Attachment(a)) }
 
-// Release says that an endpoint is gone, or was never made. It does not block.
+// Abandon says that the ADD has failed after Allocate. It does not block.
+func (p *Pools) Abandon(a agentapi.Attachment) { p.allocator.Abandon(ipclaim.Attachment(a)) }
+
+// Release says that an endpoint is gone. It does not block.
 func (p *Pools) Release(a agentapi.Attachment) {
 	select {
 	case <-p.needed:
