@@ -98,10 +98,12 @@ func reduceIPPool(p *v1alpha1.IPPool) (*IPPool, []fieldError) {
 	if !slices.Contains([]string{"", DeviceVeth, DeviceNetkit, DeviceMacvlan}, p.Spec.Device) {
 		c.fail("spec.device", "%q is none of %s, %s and %s", p.Spec.Device, DeviceMacvlan, DeviceVeth, DeviceNetkit)
 	}
-	if p.Spec.VLAN < 0 || p.Spec.VLAN > 4094 {
+	pool.VLAN = uint16(max(0, min(p.Spec.VLAN, 4094)))
+	switch {
+	case p.Spec.VLAN < 0 || p.Spec.VLAN > 4094:
 		c.fail("spec.vlan", "%d is not a VLAN (1 to 4094, 0 for none)", p.Spec.VLAN)
-	} else {
-		pool.VLAN = uint16(p.Spec.VLAN)
+	case p.Spec.VLAN > 0: // without the tag the pods would be in another network
+		c.fail("spec.vlan", "Beeline makes no VLAN devices yet: make the device on the nodes, add it to --uplink, and name it in spec.uplink")
 	}
 	if p.Spec.NamespaceMax < 0 {
 		c.fail("spec.namespaceMax", "%d is negative", p.Spec.NamespaceMax)

@@ -62,6 +62,7 @@ func TestIPPoolErrors(t *testing.T) {
 		"spec.routes[0].via: 198.51.100.1 is in none of spec.subnets":                         {Subnets: net, Routes: []v1alpha1.IPPoolRoute{{To: "10.0.0.0/8", Via: "198.51.100.1"}}},
 		`spec.device: "tap" is none of macvlan, veth and netkit`:                              {Subnets: net, Device: "tap"},
 		"spec.vlan: 4095 is not a VLAN":                                                       {Subnets: net, VLAN: 4095},
+		"spec.vlan: Beeline makes no VLAN devices yet":                                        {Subnets: net, VLAN: 7},
 		"spec.namespaceMax: -1 is negative":                                                   {Subnets: net, NamespaceMax: -1},
 		`spec.uplink: "eth0/../x" is neither the name of a device nor an address`:             {Subnets: net, Uplink: "eth0/../x"},
 		"spec.uplink: 127.0.0.1 cannot be the address of a device":                            {Subnets: net, Uplink: "127.0.0.1"},
@@ -110,7 +111,7 @@ func TestIPPoolManifest(t *testing.T) {
 apiVersion: networking.beeline.dev/v1alpha1
 kind: IPPool
 metadata: {name: office}
-spec: {subnets: [192.0.2.0/24], ranges: [192.0.2.10-192.0.2.99], gateways: [192.0.2.1], uplink: eth1, vlan: 100, device: macvlan, default: true}
+spec: {subnets: [192.0.2.0/24], ranges: [192.0.2.10-192.0.2.99], gateways: [192.0.2.1], uplink: eth1, device: macvlan, default: true}
 ---
 apiVersion: crd.example.org/v1
 kind: IPPool
@@ -121,7 +122,7 @@ spec: {cidr: 10.0.0.0/8}
 		t.Fatalf("%v, %+v", errs, m)
 	}
 	got := m.objects[0].object.(*IPPool)
-	if got.Name != "office" || got.VLAN != 100 || got.Device != DeviceMacvlan || got.Uplink != "eth1" || !got.Default || len(got.Ranges) != 1 {
+	if got.Name != "office" || got.Device != DeviceMacvlan || got.Uplink != "eth1" || !got.Default || !got.Probe || len(got.Ranges) != 1 {
 		t.Errorf("%+v", got)
 	}
 	_, errs = parse("pools.yaml", []byte("apiVersion: networking.beeline.dev/v1alpha1\nkind: IPPool\nmetadata: {name: office}\nspec:\n  subnet: 192.0.2.0/24\n"))
