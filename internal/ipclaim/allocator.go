@@ -238,7 +238,7 @@ func (a *Allocator) Set(c *cluster.IPClaim) {
 	defer a.mu.Unlock()
 	before := a.index.claims[c.Address]
 	a.index.put(c)
-	if a.remoteNode(before) != a.remoteNode(c) {
+	if a.index.remoteNode(before) != a.index.remoteNode(c) {
 		a.RemoteChanged()
 	}
 	if a.concerns(c) {
@@ -253,31 +253,17 @@ func (a *Allocator) Remove(addr netip.Addr) {
 	if c := a.index.claims[addr]; c != nil && a.concerns(c) {
 		a.wake()
 	}
-	if a.remoteNode(a.index.claims[addr]) != "" {
+	if a.index.remoteNode(a.index.claims[addr]) != "" {
 		a.RemoteChanged()
 	}
 	a.index.remove(addr)
 }
 
-// remoteNode is the other node whose pod has a claimed address; empty if no pod of another node has it.
-func (a *Allocator) remoteNode(c *cluster.IPClaim) string {
-	if c == nil || !c.Bound() || c.Conflicts() || c.Node == a.Node {
-		return ""
-	}
-	return c.Node
-}
-
-// Remote gives the addresses of pools that pods of other nodes have, by the name of the node.
+// Remote gives the addresses of pools that pods of other nodes have, by the name of the node. The lists must not be changed.
 func (a *Allocator) Remote() map[string][]netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	all := map[string][]netip.Addr{}
-	for addr, c := range a.index.claims {
-		if node := a.remoteNode(c); node != "" && a.index.set.Has(addr) {
-			all[node] = append(all[node], addr)
-		}
-	}
-	return all
+	return a.index.remoteAddresses()
 }
 
 // concerns reports whether a changed claim may be that of an attachment of this node.

@@ -14,6 +14,10 @@ type index struct {
 	// pods are the addresses of claims by pod, held those of this node by attachment.
 	pods map[cluster.Key]map[netip.Addr]bool
 	held map[Attachment]map[netip.Addr]bool
+	// remote are the addresses of other nodes' pods, by node, and remoteLists those of them that pools have, as far as they
+	// were asked for since the last change.
+	remote      map[string]map[netip.Addr]bool
+	remoteLists map[string][]netip.Addr
 	// trying are addresses of allocations in progress.
 	trying map[netip.Addr]bool
 	node   string
@@ -33,6 +37,7 @@ func newIndex(node string) *index {
 func (x *index) replace(all []*cluster.IPClaim) {
 	x.claims = make(map[netip.Addr]*cluster.IPClaim, len(all))
 	x.pods, x.held, x.uses = map[cluster.Key]map[netip.Addr]bool{}, map[Attachment]map[netip.Addr]bool{}, map[string]*[2]ippool.Use{}
+	x.remote, x.remoteLists = map[string]map[netip.Addr]bool{}, map[string][]netip.Addr{}
 	for _, c := range all {
 		x.put(c)
 	}
@@ -40,7 +45,7 @@ func (x *index) replace(all []*cluster.IPClaim) {
 
 // setPools replaces the pools.
 func (x *index) setPools(set *ippool.Set) {
-	x.set, x.uses = set, map[string]*[2]ippool.Use{}
+	x.set, x.uses, x.remoteLists = set, map[string]*[2]ippool.Use{}, map[string][]netip.Addr{}
 	for _, c := range x.claims {
 		x.count(c, 1)
 	}
@@ -54,6 +59,10 @@ func (x *index) put(c *cluster.IPClaim) {
 	if c.Node == x.node && c.Bound() {
 		add(x.held, attachmentOf(c), c.Address)
 	}
+	if node := x.remoteNode(c); node != "" {
+		add(x.remote, node, c.Address)
+		delete(x.remoteLists, node)
+	}
 	x.count(c, 1)
 }
 
@@ -65,7 +74,40 @@ func (x *index) remove(a netip.Addr) {
 	delete(x.claims, a)
 	drop(x.pods, podOf(c), a)
 	drop(x.held, attachmentOf(c), a)
+	if node := x.remoteNode(c); node != "" {
+		drop(x.remote, node, a)
+		delete(x.remoteLists, node)
+	}
 	x.count(c, -1)
+}
+
+// remoteNode is the other node whose pod has a claimed address; empty if no pod of another node has it.
+func (x *index) remoteNode(c *cluster.IPClaim) string {
+	if c == nil || !c.Bound() || c.Conflicts() || c.Node == x.node {
+		return ""
+	}
+	return c.Node
+}
+
+// remoteAddresses gives the addresses of pools that pods of other nodes have, by node. The lists are shared. Only those
+// of nodes that have changed are made again: a large cluster changes all the time.
+func (x *index) remoteAddresses() map[string][]netip.Addr {
+	all := make(map[string][]netip.Addr, len(x.remote))
+	for node, addresses := range x.remote {
+		list, known := x.remoteLists[node]
+		if !known {
+			for a := range addresses {
+				if x.set.Has(a) {
+					list = append(list, a)
+				}
+			}
+			x.remoteLists[node] = list
+		}
+		if len(list) > 0 {
+			all[node] = list
+		}
+	}
+	return all
 }
 
 // count adds a claim to the uses, or subtracts it.

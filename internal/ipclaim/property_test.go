@@ -284,6 +284,9 @@ func (w *simulation) check() {
 		claims[c.Address] = c
 	}
 	for _, n := range w.nodes {
+		if n.up {
+			n.checkRemote()
+		}
 		if !n.registered || !n.up {
 			continue
 		}
@@ -352,6 +355,25 @@ func (w *simulation) checkReasons() {
 		default:
 			w.t.Errorf("no reason for the claim %+v (pod: %v, another address: %v, wanted: %v)", *c, isPod, hasOther, wanted)
 		}
+	}
+}
+
+// checkRemote compares what an agent remembers of other nodes with a walk over all claims.
+func (n *node) checkRemote() {
+	want := map[string][]netip.Addr{}
+	for addr, c := range n.agent.index.claims {
+		if node := n.agent.index.remoteNode(c); node != "" && n.agent.index.set.Has(addr) {
+			want[node] = append(want[node], addr)
+		}
+	}
+	got := n.agent.Remote()
+	for _, all := range []map[string][]netip.Addr{want, got} {
+		for node, list := range all {
+			all[node] = slices.SortedFunc(slices.Values(list), netip.Addr.Compare)
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		n.t.Errorf("%s knows of other nodes %v, the claims say %v", n.name, got, want)
 	}
 }
 
