@@ -25,15 +25,15 @@ func printEndpoints(w io.Writer, all []agentapi.Endpoint, wide bool) error {
 		fmt.Fprintln(w, "No pods on this node.")
 		return nil
 	}
-	rows := [][]string{{"POD", "CONTAINER", "INTERFACE", "ADDRESSES", "MTU", "HOST DEVICE", "PATH", "STATE"}}
+	rows := [][]string{{"POD", "CONTAINER", "INTERFACE", "ADDRESSES", "IPPOOL", "MTU", "KIND", "HOST DEVICE", "PATH", "STATE"}}
 	for _, p := range all {
 		name := "-"
 		if p.Pod.Name != "" {
 			name = p.Pod.Namespace + "/" + p.Pod.Name
 		}
-		rows = append(rows, []string{name, short(p.ContainerID), p.IfName, join(p.Addresses), fmt.Sprint(p.MTU), p.HostDevice, path(p), p.State})
+		rows = append(rows, []string{name, short(p.ContainerID), p.IfName, join(p.Addresses), dash(p.Pool), fmt.Sprint(p.MTU), dash(p.Device), p.HostDevice, path(p), p.State})
 	}
-	return printTable(w, rows, wide, "CONTAINER", "INTERFACE", "MTU")
+	return printTable(w, rows, wide, "CONTAINER", "INTERFACE", "IPPOOL", "MTU", "KIND")
 }
 
 // path is what forwards a pod's packets: eBPF, or the kernel stack and the reason for it.

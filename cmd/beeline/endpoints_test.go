@@ -24,3 +24,14 @@ func TestEndpointsPath(t *testing.T) {
 		}
 	}
 }
+
+// The wide table has the kind of each pod's device, and its IPPool.
+func TestEndpointsWide(t *testing.T) {
+	var out strings.Builder
+	err := printEndpoints(&out, []agentapi.Endpoint{
+		{Pod: agentapi.PodRef{Namespace: "default", Name: "web"}, Device: "netkit", Pool: "office", State: agentapi.StateReady},
+	}, true)
+	if text := out.String(); err != nil || !strings.Contains(text, "KIND") || !strings.Contains(text, "netkit") || !strings.Contains(text, "office") {
+		t.Errorf("%v, %s", err, text)
+	}
+}

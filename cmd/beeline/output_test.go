@@ -66,7 +66,7 @@ func TestWideColumns(t *testing.T) {
 	socket := (&explainer{}).socket(t)
 	for _, c := range []struct{ command, format, want string }{
 		{"endpoints", "text", "POD ADDRESSES HOST DEVICE PATH STATE"},
-		{"endpoints", "wide", "POD CONTAINER INTERFACE ADDRESSES MTU HOST DEVICE PATH STATE"},
+		{"endpoints", "wide", "POD CONTAINER INTERFACE ADDRESSES IPPOOL MTU KIND HOST DEVICE PATH STATE"},
 		{"services", "text", "SERVICE PORT TYPE FRONTEND INTERNAL EXTERNAL CONNECTIONS REJECTED"},
 		{"services", "wide", "SERVICE PORT TYPE FRONTEND INTERNAL EXTERNAL OPTIONS CONNECTIONS REJECTED"},
 	} {
