@@ -14,10 +14,13 @@ struct same_node_pod {
 	__u32 padding;
 };
 
-/* Key of `sn_sockets`: a TCP socket of a pod. The namespace makes it unique: pods may use any address in their own. */
+/*
+ * Key of `sn_sockets`: a TCP socket of a pod. The namespace makes it unique: pods may use any address in their own. The
+ * other end's makes it the same connection: a later pod may have the address of the one that the socket talked to.
+ */
 struct same_node_key {
 	struct address local, remote;
-	__u64 netns;
+	__u64 netns, peer_netns;
 	__be16 local_port, remote_port;
 	__u32 padding;
 };

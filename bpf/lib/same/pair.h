@@ -34,10 +34,10 @@ static __always_inline bool pair_key(struct bpf_sock_ops *ctx, struct same_node_
 }
 
 /*
- * The pod that the socket is of, and the key of the other socket. NULL unless the local address is that of the
+ * The pod that the socket is of, and the key of the other socket; completes the key. NULL unless the local address is that of the
  * socket's own namespace and the remote one that of another pod.
  */
-static __always_inline const struct same_node_pod *pair_find(const struct same_node_key *key,
+static __always_inline const struct same_node_pod *pair_find(struct same_node_key *key,
 							     struct same_node_key *peer)
 {
 	const struct same_node_pod *own = bpf_map_lookup_elem(&sn_pods, &key->local), *other;
@@ -47,11 +47,13 @@ static __always_inline const struct same_node_pod *pair_find(const struct same_n
 	other = bpf_map_lookup_elem(&sn_pods, &key->remote);
 	if (!other || other->netns == key->netns)
 		return 0;
+	key->peer_netns = other->netns;
 	peer->local = key->remote;
 	peer->remote = key->local;
 	peer->local_port = key->remote_port;
 	peer->remote_port = key->local_port;
 	peer->netns = other->netns;
+	peer->peer_netns = key->netns;
 	peer->padding = 0;
 	return own;
 }

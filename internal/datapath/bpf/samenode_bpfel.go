@@ -40,6 +40,7 @@ type SameNodeKey struct {
 	Local      SameNodeAddress
 	Remote     SameNodeAddress
 	Netns      uint64
+	PeerNetns  uint64
 	LocalPort  uint16
 	RemotePort uint16
 	Padding    uint32

@@ -1,11 +1,13 @@
 package samenode_test
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/datapath/config"
@@ -98,5 +100,37 @@ func TestReusedPorts(t *testing.T) {
 	hearsNothing(t, s)
 	if n := l.counts(t).Joined; n != 2 {
 		t.Errorf("%d sockets joined", n)
+	}
+}
+
+// A later pod has the address of an earlier one, whose connection is still open at its other end. It makes a socket with
+// the same ports. In packets it would have to know the sequence numbers; it must not write to that end without them.
+func TestReusedAddress(t *testing.T) {
+	l := newLab(t, fixtures.EbpfRouting)
+	l.join(t, l.A1, l.A2)
+	c, s := connect(t, l.A1, l.A2, 4)
+	says(t, c, s, "before")
+	local, remote := netip.MustParseAddrPort(c.LocalAddr().String()), netip.MustParseAddrPort(c.RemoteAddr().String())
+	later := netlab.NewNetns(t)
+	later.Do(t, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(l.A1.V4.AsSlice())}),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: netlink.NewIPNet(l.A2.V4.AsSlice())}))
+	})
+	pod := &netlab.Pod{Netns: later, Member: l.A1.Member}
+	l.join(t, pod, l.A2)
+	forged := repaired(t, pod, local, remote, 1, 1)
+	if n := l.counts(t).Joined; n != 3 {
+		t.Fatalf("%d sockets joined: the attack does not reach the programs", n)
+	}
+	if _, err := forged.Write([]byte("forged")); err != nil {
+		t.Fatal(err)
+	}
+	hearsNothing(t, s)
+	if n := l.counts(t); n.Messages != 1 || n.Left["peer"] != 1 {
+		t.Errorf("%+v", n)
 	}
 }

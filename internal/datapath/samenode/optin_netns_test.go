@@ -11,6 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/netlab"
 	"github.com/beeline-cni/beeline/internal/datapath/samenode"
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // Sockets of a pod that did not opt in are never in the map, whatever the other end is.
@@ -96,6 +97,46 @@ func TestForeignAddresses(t *testing.T) {
 	}
 	hearsNothing(t, s)
 	hearsNothing(t, c)
+}
+
+// The subflows of MPTCP are TCP sockets, whose data the kernel orders by itself: they use packets.
+func TestMPTCP(t *testing.T) {
+	l := newLab(t, fixtures.EbpfRouting)
+	l.join(t, l.A1, l.A2)
+	var listener net.Listener
+	l.A2.Do(t, func() (err error) {
+		var config net.ListenConfig
+		config.SetMultipathTCP(true)
+		listener, err = config.Listen(t.Context(), "tcp", netip.AddrPortFrom(l.A2.V4, 0).String())
+		return err
+	})
+	defer listener.Close()
+	var c *net.TCPConn
+	l.A1.Do(t, func() error {
+		var d net.Dialer
+		d.SetMultipathTCP(true)
+		made, err := d.DialContext(t.Context(), "tcp", listener.Addr().String())
+		if err == nil {
+			c = made.(*net.TCPConn)
+		}
+		return err
+	})
+	defer c.Close()
+	s, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, end := range []net.Conn{c, s} {
+		if used, err := end.(*net.TCPConn).MultipathTCP(); err != nil || !used {
+			testenv.Missing(t, "MPTCP: a kernel with CONFIG_MPTCP and net.mptcp.enabled")
+		}
+	}
+	says(t, c, s, "question")
+	says(t, s, c, "answer")
+	if n := l.counts(t); n.Joined != 0 || n.Messages != 0 {
+		t.Errorf("%+v", n)
+	}
 }
 
 // A pod that no longer opts in goes back to packets, without loss.

@@ -66,7 +66,7 @@ func stateOf(r bpf.SameNodeRecord) bpf.SameNodeState { return bpf.SameNodeState(
 // keyOf is the socket's key in sn_sockets.
 func keyOf(r bpf.SameNodeRecord) bpf.SameNodeKey {
 	return bpf.SameNodeKey{
-		Local: r.Peer.Remote, Remote: r.Peer.Local, LocalPort: r.Peer.RemotePort, RemotePort: r.Peer.LocalPort, Netns: r.Netns,
+		Local: r.Peer.Remote, Remote: r.Peer.Local, LocalPort: r.Peer.RemotePort, RemotePort: r.Peer.LocalPort, Netns: r.Netns, PeerNetns: r.Peer.Netns,
 	}
 }
 
