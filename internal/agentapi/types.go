@@ -34,6 +34,8 @@ type PrepareRequest struct {
 	Pod PodRef `json:"pod"`
 	// Device is the kind of device that the network configuration requests; empty leaves it to the agent.
 	Device string `json:"device,omitempty"`
+	// IPPool names the IPPools of the network configuration; empty leaves it to the pod.
+	IPPool string `json:"ipPool,omitempty"`
 }
 
 // Preparation is what the plugin needs to know to make the device of a pod.
@@ -51,6 +53,8 @@ type AddRequest struct {
 	// use it.
 	Endpoint
 	Direct bool `json:"direct,omitempty"`
+	// IPPool is that of the PrepareRequest.
+	IPPool string `json:"ipPool,omitempty"`
 }
 
 // Protocols are the transport protocols, as in Kubernetes.
@@ -99,6 +103,8 @@ type Endpoint struct {
 	// Pool is the IPPool of the addresses; empty for those of the node's range. StatefulSet keeps them.
 	Pool        string `json:"pool,omitempty"`
 	StatefulSet string `json:"statefulSet,omitempty"`
+	// Networks are those of the IPPool: a second interface of the pod leads to them.
+	Networks []netip.Prefix `json:"networks,omitempty"`
 	// MTU of the pod's device, in bytes, without the link-layer header.
 	MTU int `json:"mtu"`
 	// Namespace is the kernel's id of the pod's network namespace in the host's, plus 1: the datapath finds the pod's

@@ -52,7 +52,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 
 	var prepared *agentapi.Preparation
 	if err := p.request(func(ctx context.Context) (err error) {
-		prepared, err = agent.Prepare(ctx, agentapi.PrepareRequest{Attachment: attachment(args), Pod: pod, Device: kind})
+		prepared, err = agent.Prepare(ctx, agentapi.PrepareRequest{Attachment: attachment(args), Pod: pod, Device: kind, IPPool: conf.IPPool})
 		return err
 	}); err != nil {
 		return agentError("prepare the endpoint", conf.AgentSocket, err)
@@ -65,7 +65,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 
 	var endpoint *agentapi.Endpoint
 	err = p.request(func(ctx context.Context) (err error) {
-		endpoint, err = agent.Add(ctx, agentapi.AddRequest{Direct: conf.Routing == routingEBPF, Endpoint: agentapi.Endpoint{
+		endpoint, err = agent.Add(ctx, agentapi.AddRequest{Direct: conf.Routing == routingEBPF, IPPool: conf.IPPool, Endpoint: agentapi.Endpoint{
 			Attachment: attachment(args), Network: conf.Name, Netns: args.Netns, Pod: pod,
 			HostDevice: dev.HostName, HostIfIndex: dev.HostIndex, HostMAC: dev.HostMAC.String(), PodMAC: dev.PodMAC.String(),
 			ThroughStack: throughStack, PortMappings: ports,
@@ -85,6 +85,9 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	cfg, err := podConfig(endpoint, dev.HostMAC)
 	if err != nil {
 		return err
+	}
+	if cfg.Second, err = p.Devices.IsSecond(args.Netns, args.IfName); err != nil {
+		return deviceError("find the pod's default routes", err)
 	}
 	if err := p.Devices.Configure(args.Netns, args.IfName, cfg); err != nil {
 		return deviceError("configure the pod's device", err)
@@ -150,7 +153,7 @@ var (
 // podConfig is the configuration of the pod's end. It validates the endpoint, so that a bug of the agent does not break
 // the pod.
 func podConfig(endpoint *agentapi.Endpoint, hostMAC net.HardwareAddr) (device.PodConfig, error) {
-	config := device.PodConfig{MTU: endpoint.MTU, HostMAC: hostMAC}
+	config := device.PodConfig{MTU: endpoint.MTU, Networks: endpoint.Networks, HostMAC: hostMAC}
 	for _, addr := range endpoint.Addresses {
 		gateway := gatewayIPv6
 		if addr.Is4() {

@@ -83,8 +83,9 @@ func TestAddUndoesEveryStep(t *testing.T) {
 		{"agent add", agentapi.Errorf(agentapi.CodeInvalid, "hostMAC: empty"), 999, "have the same version: hostMAC: empty", "find device,agent prepare,create,agent add,delete device"},
 		{"agent add", context.DeadlineExceeded, 11, "did not reply in time at /run/beeline/agent.sock", "find device,agent prepare,create,agent add,delete device"},
 		{"bad response", errBroken, 999, "response of the agent: addresses []", "find device,agent prepare,create,agent add,agent delete,delete device"},
-		{"configure", errBroken, 999, "configure the pod's device: broken on purpose", "find device,agent prepare,create,agent add,configure,agent delete,delete device"},
-		{"print", errBroken, types.ErrIOFailure, "print result: broken on purpose", "find device,agent prepare,create,agent add,configure,print,agent delete,delete device"},
+		{"find default routes", errBroken, 999, "find the pod's default routes: broken on purpose", "find device,agent prepare,create,agent add,find default routes,agent delete,delete device"},
+		{"configure", errBroken, 999, "configure the pod's device: broken on purpose", "find device,agent prepare,create,agent add,find default routes,configure,agent delete,delete device"},
+		{"print", errBroken, types.ErrIOFailure, "print result: broken on purpose", "find device,agent prepare,create,agent add,find default routes,configure,print,agent delete,delete device"},
 	}
 	for _, test := range tests {
 		t.Run(test.fails+" "+test.err.Error(), func(t *testing.T) {

@@ -46,6 +46,9 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	if want.Second, err = p.Devices.IsSecond(args.Netns, args.IfName); err != nil {
+		return differs("%v", err)
+	}
 	if err := p.Devices.Check(args.Netns, args.IfName, want); err != nil {
 		return differs("%v", err)
 	}

@@ -20,7 +20,7 @@ import (
 // maxSocketPath is the kernel's limit for the path of a unix socket, in bytes (sun_path without the terminating NUL).
 const maxSocketPath = 107
 
-// config is the plugin's part of a network configuration. agentSocket, device and routing are Beeline's; the other fields come
+// config is the plugin's part of a network configuration. agentSocket, device, ipPool and routing are Beeline's; the other fields come
 // from the specification, its conventions, and the runtime.
 type config struct {
 	CNIVersion  string
@@ -28,6 +28,8 @@ type config struct {
 	AgentSocket string
 	// Device is the kind of the pods' devices, such as "veth"; empty leaves it to the agent.
 	Device string
+	// IPPool names the IPPools of this network's pods, as the pod's annotation does; empty leaves it to the pod.
+	IPPool string
 	// Routing is what forwards the packets of this network's pods (see throughStack).
 	Routing       string
 	DNS           types.DNS
@@ -54,6 +56,7 @@ func parseConfig(data []byte) (*config, error) {
 		"name":                      &c.Name,
 		"agentSocket":               &c.AgentSocket,
 		"device":                    &c.Device,
+		"ipPool":                    &c.IPPool,
 		"routing":                   &c.Routing,
 		"dns":                       &c.DNS,
 		"runtimeConfig":             &c.RuntimeConfig,

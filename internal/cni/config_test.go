@@ -17,6 +17,7 @@ func TestParseConfigAccepts(t *testing.T) {
 		"socket":             `,"agentSocket":"/run/x.sock"`,
 		"runtime's keys":     `,"cniVersions":["1.0.0"],"args":{"cni":{"labels":[]}},"capabilities":{"portMappings":true},"runtimeConfig":{"portMappings":[{"hostPort":80}]},"dns":{}`,
 		"device":             `,"device":"veth"`,
+		"ipPool":             `,"ipPool":"office,lab"`,
 		"routing":            `,"routing":"kernel"`,
 		"empty routing":      `,"routing":""`,
 		"list's keys":        `,"disableCheck":true,"disableGC":false`,

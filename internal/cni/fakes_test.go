@@ -29,6 +29,8 @@ type fakeNode struct {
 	collected           []agentapi.GCRequest
 	deleted             []agentapi.DeleteRequest
 	steps               []string
+	// networks are those of every endpoint's IPPool.
+	networks []netip.Prefix
 	// fail has the error of each failing step.
 	fail   map[string]error
 	stdout bytes.Buffer
@@ -100,6 +102,10 @@ func (w fakeDevices) Configure(_, ifName string, cfg device.PodConfig) error {
 	return w.step("configure")
 }
 
+func (w fakeDevices) IsSecond(_, ifName string) (bool, error) {
+	return ifName != "eth0", w.step("find default routes")
+}
+
 func (w fakeDevices) Check(_, ifName string, cfg device.PodConfig) error {
 	w.checked[ifName] = cfg
 	return w.step("check pod")
@@ -141,7 +147,7 @@ func (w fakeAgent) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.En
 		return nil, err
 	}
 	e := req.Endpoint
-	e.Addresses, e.MTU, e.State = addresses, mtu, agentapi.StateReady
+	e.Addresses, e.MTU, e.State, e.Networks = addresses, mtu, agentapi.StateReady, w.networks
 	w.endpoints[req.Attachment] = e
 	if w.fail["bad response"] != nil {
 		e.Addresses = nil

@@ -14,7 +14,7 @@ import (
 const podInterface = 1
 
 // result returns the result of ADD: the two ends of the device, the addresses of the pod's end, and a default route for
-// each family.
+// each family; for a second interface the routes to its networks.
 func result(dev device.PodDevice, netns string, cfg device.PodConfig, dns types.DNS) *current.Result {
 	r := &current.Result{
 		CNIVersion: current.ImplementedSpecVersion,
@@ -27,7 +27,15 @@ func result(dev device.PodDevice, netns string, cfg device.PodConfig, dns types.
 	for i, prefix := range cfg.Addresses {
 		gateway := net.IP(cfg.Gateways[i].AsSlice())
 		r.IPs = append(r.IPs, &current.IPConfig{Interface: current.Int(podInterface), Address: ipNet(prefix), Gateway: gateway})
-		r.Routes = append(r.Routes, &types.Route{Dst: defaultOf(prefix.Addr()), GW: gateway})
+		if !cfg.Second {
+			r.Routes = append(r.Routes, &types.Route{Dst: defaultOf(prefix.Addr()), GW: gateway})
+			continue
+		}
+		for _, network := range cfg.Networks {
+			if network.Addr().Is4() == prefix.Addr().Is4() {
+				r.Routes = append(r.Routes, &types.Route{Dst: ipNet(network), GW: gateway})
+			}
+		}
 	}
 	return r
 }

@@ -24,6 +24,9 @@ type PodConfig struct {
 	Addresses []netip.Prefix
 	// Gateways are the static next hops, one for each family in Addresses.
 	Gateways []netip.Addr
+	// Second says that another interface of the pod has the default routes. Networks are then reached by this one.
+	Second   bool
+	Networks []netip.Prefix
 	// HostMAC is the link-layer address of the host end, to which every gateway resolves.
 	HostMAC net.HardwareAddr
 }
@@ -67,7 +70,11 @@ func (podEnd) Configure(netns, ifName string, cfg PodConfig) error {
 			return fmt.Errorf("set %s in the pod up: %w", ifName, err)
 		}
 		for _, gateway := range cfg.Gateways {
-			if err := addGateway(link.Attrs().Index, gateway, cfg.HostMAC); err != nil {
+			add := func() error { return addGateway(link.Attrs().Index, gateway, cfg.HostMAC) }
+			if cfg.Second {
+				add = func() error { return addSecond(link.Attrs().Index, gateway, cfg) }
+			}
+			if err := add(); err != nil {
 				return fmt.Errorf("in the pod: %w", err)
 			}
 		}
@@ -199,7 +206,11 @@ func checkGateways(link netlink.Link, cfg PodConfig) error {
 		if !present {
 			return fmt.Errorf("the permanent neighbour entry %s with %s is missing", gateway, cfg.HostMAC)
 		}
-		if err := checkRoutes(index, gateway); err != nil {
+		check := func() error { return checkRoutes(index, gateway) }
+		if cfg.Second {
+			check = func() error { return checkSecond(index, gateway, cfg) }
+		}
+		if err := check(); err != nil {
 			return err
 		}
 	}

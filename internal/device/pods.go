@@ -24,6 +24,8 @@ type PodDevices interface {
 	// gateway, a permanent neighbour entry and a default route. On error the interface is left half configured; Delete undoes
 	// everything but loopback.
 	Configure(netns, ifName string, cfg PodConfig) error
+	// IsSecond reports whether another interface of a pod has a default route already.
+	IsSecond(netns, ifName string) (bool, error)
 	// Check returns an error that names the first difference between the pod's end and what Configure leaves. What others added
 	// is not a difference.
 	Check(netns, ifName string, cfg PodConfig) error

@@ -16,26 +16,32 @@ type Pod struct {
 	Labels, NamespaceLabels, NodeLabels cluster.Labels
 	// IPPools and NamespaceIPPools are the annotations of the pod and of its namespace.
 	IPPools, NamespaceIPPools string
+	// Network is what the network configuration of the interface names.
+	Network string
 }
 
 // Choose gives the pools that a pod may have addresses of, in the order in which they are tried; none means an address of
 // the cluster's pod range.
 //
-// The pod's annotation decides, then that of its namespace, then the selectors of pools, then the default pools. Selectors
-// restrict the pods of a pool in each case: else any tenant could name the pool of another. An annotation may name pools
+// The network configuration decides, then the pod's annotation, then that of its namespace, then the selectors of pools, then the default pools. Selectors
+// restrict the pods of a pool in each case: else any tenant could name the pool of another. A list may name pools
 // that are not usable beside usable ones; without a usable one it is an error. A disabled pool selects no pod. An invalid
 // one that selects the pod is an error: the pod must not get an address of another network by somebody's typo.
 func (s *Set) Choose(pod Pod) ([]*Pool, error) {
-	for _, annotation := range []struct{ of, value string }{{"the pod", pod.IPPools}, {"its namespace", pod.NamespaceIPPools}} {
-		if annotation.value == "" {
+	for _, named := range []struct{ by, pools string }{
+		{`field "ipPool" of the network configuration`, pod.Network},
+		{"annotation " + v1alpha1.AnnotationIPPool + " of the pod", pod.IPPools},
+		{"annotation " + v1alpha1.AnnotationIPPool + " of its namespace", pod.NamespaceIPPools},
+	} {
+		if named.pools == "" {
 			continue
 		}
-		if strings.TrimSpace(annotation.value) == v1alpha1.NoIPPool {
+		if strings.TrimSpace(named.pools) == v1alpha1.NoIPPool {
 			return nil, nil
 		}
-		pools, err := s.named(annotation.value, pod)
+		pools, err := s.named(named.pools, pod)
 		if err != nil {
-			return nil, fmt.Errorf("annotation %s of %s: %w", v1alpha1.AnnotationIPPool, annotation.of, err)
+			return nil, fmt.Errorf("%s: %w", named.by, err)
 		}
 		return pools, nil
 	}

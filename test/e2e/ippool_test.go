@@ -1,16 +1,19 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device/conflict"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
@@ -138,4 +141,44 @@ func (w *external) expectDefence(pod machine) {
 			w.t.Errorf("another host probes %s, an address of %s: %v, want that it is in use", a, pod.name, err)
 		}
 	}
+}
+
+// A pod gets a second interface with an address of the IPPool that the network names, as Multus adds it.
+func TestSecondInterfaceOfPool(t *testing.T) {
+	t.Parallel()
+	w := newExternal(t)
+	w.writeManifest("ippool.yaml", bytes.Replace(poolOf("office", w.here, 220, 229), []byte("default: true"), []byte("default: false"), 1))
+	pod := w.addPod(w.here, "double")
+	first := machine{"eth0", pod.Netns, pod.Addresses}
+	own := pluginConf(w.here)
+	own["ipPool"] = "office"
+	office := w.networkOf(w.here, current(t), "1.1.0", own)
+	conf := runtimeConf(pod)
+	conf.IfName = "net1"
+	eventually(t, func() error { // the agent may not have read the pool yet
+		_, err := office.add(t.Context(), pod, conf)
+		return err
+	})
+	second := machine{"net1", pod.Netns, pod.Addresses}
+	if !w.here.Addresses[0].Masked().Contains(second.addresses[0]) {
+		t.Fatalf("net1 has %v", second.addresses)
+	}
+	w.expect(second, w.outside, second)
+	w.expect(w.outside, second, w.outside)
+	w.expect(w.pod, second, w.pod)
+	w.expect(w.pod, first, w.pod)
+	w.expect(w.outside, first, w.outside)
+	w.expect(first, w.far, first)
+	w.expect(w.node, second, w.node)
+	if err := office.CNI.CheckNetworkList(t.Context(), office.List, conf); err != nil {
+		t.Errorf("CHECK: %v", err)
+	}
+	if err := office.del(t.Context(), conf); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := w.here.api().Endpoints(t.Context()); err != nil || slices.ContainsFunc(all, func(e agentapi.Endpoint) bool { return e.IfName == "net1" }) {
+		t.Errorf("after DEL of net1: %+v, %v", all, err)
+	}
+	w.expect(w.pod, first, w.pod)
+	w.expect(first, w.far, first)
 }

@@ -21,10 +21,10 @@ type IPPools interface {
 	// Adopt takes over an endpoint of an earlier agent.
 	Adopt(p agentapi.Endpoint)
 	// Device gives what a pod and its IPPool say about its device.
-	Device(ctx context.Context, pod agentapi.PodRef) (poddevice.Pod, error)
+	Device(ctx context.Context, req agentapi.PrepareRequest) (poddevice.Pod, error)
 	// Allocate sets pool and addresses of a new endpoint, unless its pod has an address of the node's range. Commit or
 	// Abandon follows.
-	Allocate(ctx context.Context, p *agentapi.Endpoint) error
+	Allocate(ctx context.Context, req *agentapi.AddRequest) error
 	// Commit says that the endpoint exists; it is an error if its container was deleted meanwhile. Abandon says that the ADD
 	// has failed, Release that the endpoint is gone.
 	Commit(a agentapi.Attachment) error
@@ -36,11 +36,11 @@ type IPPools interface {
 
 // claim gives a new endpoint addresses of an IPPool, if its pod has one. It asks an API server, so the lock is not held.
 func (e *Endpoints) claim(ctx context.Context, req *agentapi.AddRequest) error {
-	req.Pool, req.StatefulSet, req.Addresses = "", "", nil
+	req.Pool, req.StatefulSet, req.Addresses, req.Networks = "", "", nil, nil
 	if err := e.beforeClaim(req); err != nil {
 		return err
 	}
-	return e.IPPools.Allocate(ctx, &req.Endpoint)
+	return e.IPPools.Allocate(ctx, req)
 }
 
 // beforeClaim checks that the node is ready, and forgets the endpoint of a device that was deleted and made anew before the

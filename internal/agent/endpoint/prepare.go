@@ -20,7 +20,7 @@ func (e *Endpoints) Prepare(ctx context.Context, req agentapi.PrepareRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	pod, err := e.IPPools.Device(ctx, req.Pod)
+	pod, err := e.IPPools.Device(ctx, req)
 	if err != nil {
 		return nil, err
 	}

@@ -208,9 +208,10 @@ const syncPatience = 3 * time.Second
 
 // Allocate gives a new endpoint addresses of a pool, or none if its pod has an address of the node's range. The caller
 // calls Commit or Abandon.
-func (p *Pools) Allocate(ctx context.Context, e *agentapi.Endpoint) error {
+func (p *Pools) Allocate(ctx context.Context, req *agentapi.AddRequest) error {
+	e := &req.Endpoint
 	defer p.pods.forget(e.Pod.UID)
-	pools, pod, err := p.choose(ctx, e.Pod, false)
+	pools, pod, err := p.choose(ctx, e.Pod, req.IPPool, false)
 	if err != nil || len(pools) == 0 {
 		return err
 	}
@@ -223,8 +224,17 @@ func (p *Pools) Allocate(ctx context.Context, e *agentapi.Endpoint) error {
 	if err != nil {
 		return allocationError(err)
 	}
-	e.Pool, e.Addresses, e.StatefulSet = got.Pool.Name, got.Addresses, pod.StatefulSet
+	e.Pool, e.Addresses, e.StatefulSet, e.Networks = got.Pool.Name, got.Addresses, pod.StatefulSet, networksOf(got.Pool)
 	return nil
+}
+
+// networksOf gives what a pool's interfaces lead to.
+func networksOf(p *ippool.Pool) []netip.Prefix {
+	all := slices.Clone(p.Subnets)
+	for _, r := range p.Routes {
+		all = append(all, r.To)
+	}
+	return all
 }
 
 // allocationError tells the plugin whether waiting helps.
@@ -258,18 +268,21 @@ func (p *Pools) Release(a agentapi.Attachment) {
 }
 
 // choose gives the pools of a pod, none for the node's range, and the pod; nil if it could not be read and there are no
-// pools. ask says whether to ask the server for it in any case.
-func (p *Pools) choose(ctx context.Context, ref agentapi.PodRef, ask bool) ([]*ippool.Pool, *cluster.Pod, error) {
+// pools. named are the pools of the network configuration. ask says whether to ask the server for it in any case.
+func (p *Pools) choose(ctx context.Context, ref agentapi.PodRef, named string, ask bool) ([]*ippool.Pool, *cluster.Pod, error) {
 	if err := p.known(); err != nil {
 		return nil, nil, err
 	}
 	s, set := p.current()
 	pod, err := p.pod(ctx, s, ref, ask || len(s.IPPools) > 0)
-	if pod == nil || err != nil {
+	switch {
+	case err != nil || pod == nil && named == "":
 		return nil, nil, err
+	case pod == nil: // an error: there is no such pool
+		pod = &cluster.Pod{Namespace: ref.Namespace, Name: ref.Name}
 	}
 	own, _ := s.Node(p.Node)
-	of := ippool.Pod{Labels: pod.Labels, IPPools: pod.IPPools, NodeLabels: own.Labels}
+	of := ippool.Pod{Labels: pod.Labels, IPPools: pod.IPPools, Network: named, NodeLabels: own.Labels}
 	of.NamespaceLabels = cluster.NewLabels(map[string]string{corev1.LabelMetadataName: ref.Namespace})
 	at, found := slices.BinarySearchFunc(s.Namespaces, ref.Namespace, func(n *cluster.Namespace, name string) int { return strings.Compare(n.Name, name) })
 	switch {

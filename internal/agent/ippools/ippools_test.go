@@ -95,8 +95,10 @@ func (p *Pools) update(t *testing.T, s *cluster.Snapshot) {
 	}
 }
 
-func endpointOf(container, pod, uid string) *agentapi.Endpoint {
-	return &agentapi.Endpoint{Attachment: agentapi.Attachment{ContainerID: container, IfName: "eth0"}, Pod: agentapi.PodRef{Namespace: "shop", Name: pod, UID: uid}}
+func endpointOf(container, pod, uid string) *agentapi.AddRequest {
+	return &agentapi.AddRequest{Endpoint: agentapi.Endpoint{
+		Attachment: agentapi.Attachment{ContainerID: container, IfName: "eth0"}, Pod: agentapi.PodRef{Namespace: "shop", Name: pod, UID: uid},
+	}}
 }
 
 // A pod gets an address of its pool, by what the snapshot says of the pod, or else by what the server says.
@@ -157,7 +159,7 @@ func TestAnnotation(t *testing.T) {
 		t.Errorf("without pools: %v", err)
 	}
 	p.update(t, &cluster.Snapshot{Pods: cluster.ListOf(web), IPPools: []*cluster.IPPool{pool("office", "192.0.2.1", func(p *cluster.IPPool) { p.Device = "netkit" })}})
-	if of, err := p.Device(t.Context(), agentapi.PodRef{Namespace: "shop", Name: "web", UID: "u"}); of != (poddevice.Pod{Pool: "office", OfPool: "netkit"}) || err != nil {
+	if of, err := p.Device(t.Context(), agentapi.PrepareRequest{Pod: agentapi.PodRef{Namespace: "shop", Name: "web", UID: "u"}}); of != (poddevice.Pod{Pool: "office", OfPool: "netkit"}) || err != nil {
 		t.Errorf("the device is of %+v, %v", of, err)
 	}
 }
@@ -178,7 +180,7 @@ func TestWithoutServer(t *testing.T) {
 	p := open()
 	p.update(t, snapshot())
 	first, second := endpointOf("c1", "", ""), endpointOf("c2", "", "")
-	for _, e := range []*agentapi.Endpoint{first, second} {
+	for _, e := range []*agentapi.AddRequest{first, second} {
 		if err := p.Allocate(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +189,7 @@ func TestWithoutServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := open() // the first one died within the ADD of c2
-	next.Adopt(*first)
+	next.Adopt(first.Endpoint)
 	next.update(t, snapshot())
 	third := endpointOf("c3", "", "")
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {

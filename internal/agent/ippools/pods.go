@@ -13,8 +13,8 @@ import (
 )
 
 // Device gives what a pod and its IPPool, the first of several, say about its device.
-func (p *Pools) Device(ctx context.Context, ref agentapi.PodRef) (poddevice.Pod, error) {
-	pools, pod, err := p.choose(ctx, ref, true)
+func (p *Pools) Device(ctx context.Context, req agentapi.PrepareRequest) (poddevice.Pod, error) {
+	pools, pod, err := p.choose(ctx, req.Pod, req.IPPool, true)
 	if err != nil {
 		return poddevice.Pod{}, err
 	}

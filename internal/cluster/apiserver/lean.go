@@ -30,7 +30,7 @@ var (
 		corev1.SchemeGroupVersion.WithKind("Pod"): {
 			1: partsOfPodMetadata,
 			2: {2: partsOfContainer, 20: partsOfContainer, 10: nil, 11: nil, 29: nil}, // containers, initContainers, nodeName, hostNetwork, runtimeClassName
-			3: {1: nil, 6: nil, 12: nil},                                     // phase, podIP, podIPs
+			3: {1: nil, 6: nil, 12: nil},                                              // phase, podIP, podIPs
 		},
 		corev1.SchemeGroupVersion.WithKind("Node"):                {1: partsOfMetadata, 2: nil, 3: {4: nil, 5: nil}}, // spec; conditions, addresses
 		corev1.SchemeGroupVersion.WithKind("Namespace"):           {1: partsOfMetadata},
