@@ -50,9 +50,13 @@ func mainRoutes(family int) ([]netlink.Route, error) {
 }
 
 // addSecond makes the routes of a second interface: its networks leave by it, and so does all that is sent from its address, above all
-// replies. Everything else stays with the first interface.
+// replies. Everything else stays with the first interface, also what is sent from that one's address to the networks: the node drops
+// packets that leave by the wrong interface as spoofed.
 func addSecond(index int, gateway netip.Addr, cfg PodConfig) error {
 	if err := neigh.SetRouter(index, gateway, cfg.HostMAC); err != nil {
+		return err
+	}
+	if err := keepOthers(index, rtnl.Family(gateway)); err != nil {
 		return err
 	}
 	routes, rule, err := secondRoutes(index, gateway, cfg)
@@ -64,10 +68,71 @@ func addSecond(index int, gateway netip.Addr, cfg PodConfig) error {
 			return fmt.Errorf("add route %s: %w", r, err)
 		}
 	}
-	if err := netlink.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) { // of an earlier interface, which left it
+	return addRule(rule)
+}
+
+// addRule adds a rule, unless an earlier interface has left it.
+func addRule(rule *netlink.Rule) error {
+	if err := netlink.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("add rule %s: %w", rule, err)
 	}
 	return nil
+}
+
+// keepOthers gives the interfaces with default routes a table with their present routes, for what is sent from their addresses.
+func keepOthers(index, family int) error {
+	routes, err := mainRoutes(family)
+	if err != nil {
+		return err
+	}
+	for _, r := range routes {
+		dst, ok := rtnl.Prefix(r.Dst)
+		if r.Dst != nil && (!ok || dst.Bits() > 0) || r.LinkIndex == index || r.LinkIndex == 0 {
+			continue
+		}
+		if err := keepOther(r.LinkIndex, family, routes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func keepOther(index, family int, routes []netlink.Route) error {
+	link, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return fmt.Errorf("find device %d in the pod: %w", index, err)
+	}
+	addresses, err := rtnl.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(link, family) })
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
+	for _, r := range routes {
+		if r.LinkIndex != index {
+			continue
+		}
+		r.Table = secondTable + index
+		if r.Gw != nil {
+			r.Flags |= int(netlink.FLAG_ONLINK)
+		}
+		if err := netlink.RouteAdd(&r); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("add route %s: %w", r, err)
+		}
+	}
+	for _, a := range addresses {
+		if own, ok := rtnl.Prefix(a.IPNet); ok && !own.Addr().IsLinkLocalUnicast() {
+			if err := addRule(ruleFrom(own.Addr(), index)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ruleFrom leads what is sent from an address to the table of its interface.
+func ruleFrom(a netip.Addr, index int) *netlink.Rule {
+	rule := netlink.NewRule()
+	rule.Family, rule.Table, rule.Priority, rule.Src = rtnl.Family(a), secondTable+index, secondTable+index, rtnl.IPNet(netip.PrefixFrom(a, a.BitLen()))
+	return rule
 }
 
 // secondRoutes gives the routes of a second interface for the family of a gateway, that of its own table first, and the rule for it.
@@ -92,9 +157,7 @@ func secondRoutes(index int, gateway netip.Addr, cfg PodConfig) (routes []netlin
 		r.Dst, r.Src, r.Table = rtnl.IPNet(network), own.AsSlice(), unix.RT_TABLE_MAIN
 		routes = append(routes, r)
 	}
-	rule = netlink.NewRule()
-	rule.Family, rule.Table, rule.Priority, rule.Src = rtnl.Family(gateway), secondTable+index, secondTable+index, rtnl.IPNet(netip.PrefixFrom(own, own.BitLen()))
-	return routes, rule, nil
+	return routes, ruleFrom(own, index), nil
 }
 
 // addressLike gives the address of the family of another one.

@@ -55,6 +55,8 @@ func TestSecondInterface(t *testing.T) {
 			{"192.0.2.5", "203.0.113.1", "net1", "192.0.2.5"},
 			{"2001:db8::5", "2001:db8:9::1", "net1", "2001:db8::5"},
 			{"10.1.0.5", "203.0.113.1", "eth0", "10.1.0.5"},
+			{"10.1.0.5", "192.0.2.77", "eth0", "10.1.0.5"},
+			{"fd00:1::5", "2001:db8::77", "eth0", "fd00:1::5"},
 		} {
 			got, err := netlink.RouteGetWithOptions(net.ParseIP(c.to), &netlink.RouteGetOptions{SrcAddr: net.ParseIP(c.from)})
 			if err != nil {
