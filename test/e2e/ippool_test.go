@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -181,4 +183,77 @@ func TestSecondInterfaceOfPool(t *testing.T) {
 	}
 	w.expect(w.pod, first, w.pod)
 	w.expect(first, w.far, first)
+}
+
+// Pods of an IPPool are clients and backends of Services of all kinds, at sockets and packet by packet.
+func TestServicesOfPoolPods(t *testing.T) {
+	t.Parallel()
+	b := newServiceLab(t)
+	b.writeManifest("ippool.yaml", poolOf("office", b.here, 230, 239))
+	pool, second := b.addPoolPod("pool"), b.addPoolPod("second")
+	hostNetwork := machine{"host network", b.node.netns, b.node.addresses}
+	for _, backend := range []machine{pool, b.far, b.pod, hostNetwork} {
+		serveName(t, backend, backendPort)
+		b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", backend))
+		for _, a := range serviceOfFar {
+			to := netip.AddrPortFrom(a, servicePort)
+			for _, client := range []machine{pool, second, b.pod, b.node} {
+				b.expectReply(client, to, backend)
+			}
+		}
+	}
+	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", b.far))
+	for _, a := range serviceOfFar {
+		b.expectReply(second, netip.AddrPortFrom(a, servicePort), b.far)
+	}
+	// A process of the test is outside of the pods' cgroups: no program at its sockets translates.
+	fetchOutside := func(from machine, to netip.AddrPort) (string, error) {
+		var reply string
+		err := from.netns.Do(func() error {
+			conn, err := net.DialTimeout("tcp", to.String(), patience)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(patience))
+			if _, err := conn.Write([]byte("request\n")); err != nil {
+				return err
+			}
+			buffer := make([]byte, 64)
+			n, err := conn.Read(buffer)
+			reply = strings.TrimSpace(string(buffer[:n]))
+			return err
+		})
+		return reply, err
+	}
+	expectOutside := func(from machine, to netip.AddrPort, want machine) {
+		t.Helper()
+		if got, err := fetchOutside(from, to); err != nil || got != want.name {
+			t.Errorf("%s to %s: reply of %q, %v; want %s", from.name, to, got, err, want.name)
+		}
+	}
+	for _, a := range serviceOfFar {
+		expectOutside(pool, netip.AddrPortFrom(a, servicePort), b.far)
+	}
+	// From outside, through NodePorts of both policies.
+	for _, policy := range []string{"Cluster", "Local"} {
+		more := fmt.Sprintf("  type: NodePort\n  externalTrafficPolicy: %s\n", policy)
+		yaml := nodePorts(serviceYAML("web", serviceOfFar, more, second), nodePort)
+		yaml = bytes.ReplaceAll(yaml, []byte("conditions: {ready: true}"), []byte("nodeName: "+b.here.Name+", conditions: {ready: true}"))
+		if policy == "Cluster" {
+			serveName(t, second, backendPort)
+		}
+		b.writeManifest("service.yaml", yaml)
+		for _, a := range b.node.addresses {
+			to := netip.AddrPortFrom(a, nodePort)
+			eventually(t, func() error {
+				if got, err := fetchOutside(b.outside, to); err != nil || got != second.name {
+					return fmt.Errorf("policy %s, external to %s: reply of %q, %w", policy, to, got, err)
+				}
+				return nil
+			})
+			b.expectReply(pool, to, second)
+		}
+	}
+	b.wantNoDropsOn(b.nodes[:1])
 }
