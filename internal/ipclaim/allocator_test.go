@@ -269,6 +269,28 @@ func TestHeal(t *testing.T) {
 	if err := n.agent.Pass(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
+	kept, _ := w.store.Get(t.Context(), got[1])
+	other := *kept
+	other.Pod, other.ContainerID, other.StatefulSet = "web-1", "", "web"
+	if _, err := w.store.Update(t.Context(), &other); err != nil {
+		t.Fatal(err)
+	}
+	n.watch.Deliver(n.agent, -1)
+	if err := n.agent.Pass(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if lost := n.agent.Lost(); len(lost) != 2 || !strings.Contains(lost[1].Reason, "shop/web-1") {
+		t.Fatalf("what is kept for another pod is not lost: %+v", lost)
+	}
+	if kept, _ = w.store.Get(t.Context(), got[1]); w.store.Delete(t.Context(), kept) != nil {
+		t.Fatal("the kept claim is not deleted")
+	}
+	for range 2 { // the second pass sees that the first one has made the claim again
+		n.watch.Deliver(n.agent, -1)
+		if err := n.agent.Pass(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if lost := n.agent.Lost(); len(lost) != 1 || lost[0].Address != got[0] || !strings.Contains(lost[0].Reason, "shop/other on node node-1") {
 		t.Fatalf("lost: %+v", lost)
 	}
@@ -554,5 +576,46 @@ func TestRemote(t *testing.T) {
 	}
 	if own := w.nodes[0].agent.Remote(); len(own) > 0 {
 		t.Errorf("the node's own pods are those of others: %v", own)
+	}
+	w.nodes[0].mustAllocate("c2", w.webPod("u1"))
+	w.nodes[0].mustRelease("c2")
+	w.deliver()
+	other.SetPools(w.pools)
+	if remote := other.Remote()[w.nodes[0].name]; len(w.store.All()) != 4 || len(remote) != 2 {
+		t.Errorf("of 4 claims, 2 of them kept for a StatefulSet, %v are those of a pod", remote)
+	}
+}
+
+// Each interface of a pod has addresses of its own, and so has a pod whose name a StatefulSet takes later.
+func TestFormerClaims(t *testing.T) {
+	w := calm(t, 1)
+	n := w.nodes[0]
+	web := w.webPod("u1")
+	first := n.mustAllocate("c1", web)
+	second, err := n.agent.Allocate(t.Context(), Attachment{"c1", "net1"}, web)
+	if err != nil || second.Addresses[0] == first[0] {
+		t.Fatalf("the second interface has %+v, the first one %v: %v", second, first, err)
+	}
+	had := map[string][]netip.Addr{"eth0": first, "net1": second.Addresses}
+	for name := range had {
+		n.agent.Release(Attachment{"c1", name})
+	}
+	w.passAll()
+	order := []string{"eth0", "net1"} // the higher address first: the other one is found before it
+	if first[0].Less(second.Addresses[0]) {
+		slices.Reverse(order)
+	}
+	for _, name := range order {
+		if got, err := n.agent.Allocate(t.Context(), Attachment{"c1-new", name}, w.webPod("u1-new")); err != nil || got.Addresses[0] != had[name][0] {
+			t.Errorf("%s of the next pod has %+v, want %v: %v", name, got, had[name], err)
+		}
+	}
+	bare := w.webPod("u2")
+	bare.Pod, bare.StatefulSet = "web-1", ""
+	n.mustAllocate("c2", bare)
+	of := bare
+	of.PodUID, of.StatefulSet = "u3", "web"
+	if _, err := n.agent.Allocate(t.Context(), Attachment{"c3", "eth0"}, of); err != nil {
+		t.Errorf("a StatefulSet's pod waits for that of another owner: %v", err)
 	}
 }
