@@ -58,6 +58,8 @@ type pod struct {
 	// app is its label.
 	app  string
 	node *node
+	// optsIn: it opts in to same-node sockets.
+	optsIn bool
 	// mac is the pod's, host that of the host end of its device.
 	mac, host net.HardwareAddr
 	capture   *capture
@@ -306,8 +308,12 @@ func (l *lab) writePods() {
 	l.t.Helper()
 	var text bytes.Buffer
 	for _, p := range l.pods {
-		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: default, labels: {app: %s}}\n"+
-			"spec: {nodeName: %s}\nstatus: {podIPs: [{ip: %s}, {ip: '%s'}]}\n", p.Name, p.app, p.node.Name, p.Addresses[0], p.Addresses[1])
+		annotations := ""
+		if p.optsIn {
+			annotations = "networking.beeline.dev/same-node: sockets"
+		}
+		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: default, labels: {app: %s}, annotations: {%s}}\n"+
+			"spec: {nodeName: %s}\nstatus: {podIPs: [{ip: %s}, {ip: '%s'}]}\n", p.Name, p.app, annotations, p.node.Name, p.Addresses[0], p.Addresses[1])
 	}
 	l.write("pods.yaml", text.Bytes())
 }
