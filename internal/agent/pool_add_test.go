@@ -33,7 +33,7 @@ func (p *officePool) call(what string, a agentapi.Attachment) {
 	p.calls = append(p.calls, what+" "+a.ContainerID)
 }
 
-func (p *officePool) Allocate(_ context.Context, e *agentapi.Endpoint) error {
+func (p *officePool) Allocate(_ context.Context, e *agentapi.AddRequest) error {
 	if e.Pool != "" || e.Addresses != nil || e.StatefulSet != "" {
 		return fmt.Errorf("the request decides: %+v", *e)
 	}
