@@ -5,6 +5,7 @@
 #include "maps.h"
 #include "prog/pod.h"
 #include "prog/wire.h"
+#include "prog/macvlan.h"
 #include "prog/tunnel.h"
 #include "prog/xdp.h"
 #include "lib/lb/sock.h"

@@ -15,6 +15,9 @@ const volatile bool config_ebpf_routing = true;
  */
 const volatile bool config_netkit = false;
 
+/* Pods may have macvlan devices on uplinks. */
+const volatile bool config_macvlan = false;
+
 /* A random number that programs of this node mark packets with; see handled_set. */
 const volatile __u64 config_handled = 0;
 

@@ -11,6 +11,9 @@
 /* Local pods. Key: address. Value: endpoint. Writer: agent. */
 MAP(endpoints, HASH, 4096, BPF_F_NO_PREALLOC, struct address, struct endpoint);
 
+/* Local pods with macvlan devices. Key: parent and the pod's MAC. Value: macvlan_pod. Writer: agent. */
+MAP(macvlan_pods, HASH, 4096, BPF_F_NO_PREALLOC, struct macvlan_key, struct macvlan_pod);
+
 /*
  * Prefixes of the cluster: pod CIDRs and node addresses. Key: prefix. Value: route. Writer: agent. A hash, since a
  * cluster has thousands of prefixes but few lengths: one lookup for each length takes 11 ns, an LPM trie 36 ns

@@ -29,6 +29,23 @@ struct endpoint {
 	__u8 through_stack;	 /* not 0: the kernel stack forwards the pod's traffic */
 	__u8 underlay;		 /* not 0: the external network knows the pod's address; no masquerading */
 	__u16 netns;		 /* netnsid of the pod in the host's namespace (RTM_GETNSID), plus 1; 0: unknown */
+	__u32 parent;		 /* device that the pod's macvlan device is on; 0: the pod has another kind of device */
+};
+
+/* Key of `macvlan_pods`. */
+struct macvlan_key {
+	__u32 parent; /* ifindex */
+	__u8 mac[ETH_ALEN];
+	__u16 padding;
+};
+
+/* Value of `macvlan_pods`: a local pod with a macvlan device. */
+struct macvlan_pod {
+	__u64 netns;		   /* cookie of the pod's network namespace */
+	struct address ipv4, ipv6; /* zero without one of the family */
+	__u32 ifindex;		   /* host end, as in `endpoints` */
+	__u8 host_mac[ETH_ALEN];   /* MAC of the host's end */
+	__u16 padding[3];
 };
 
 /* Key of `routes`. prefix_len counts bits of an IPv6 prefix: 96 more for IPv4. */
@@ -67,7 +84,7 @@ struct route {
 	__u32 ifindex;		     /* of the uplink */
 	__u8 next_hop_mac[ETH_ALEN]; /* valid while `resolved` is set and `neigh_lease` holds */
 	__u8 uplink_mac[ETH_ALEN];
-	struct address next_hop; /* for bpf_redirect_neigh */
+	struct address next_hop; /* for bpf_redirect_neigh; ROUTE_LOCAL: word[0] is the pod's parent, or 0 */
 };
 
 /* Why packets between two addresses are evaluated. */
@@ -158,7 +175,9 @@ enum program {
 	PROGRAM_FROM_TUNNEL = 4,
 	PROGRAM_TO_TUNNEL = 5,
 	PROGRAM_WIRE_XDP = 6,
-	PROGRAM_MAX = 7,
+	PROGRAM_FROM_MACVLAN = 7,
+	PROGRAM_TO_MACVLAN = 8,
+	PROGRAM_MAX = 9,
 };
 
 /* Value of `drops`, one for each CPU. */

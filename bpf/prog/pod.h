@@ -50,7 +50,7 @@ static __always_inline __u32 from_pod_nat(const struct packet *p, const struct e
  * enum enforce_flag of packets of a pod. Not for link-local IPv6 (neighbour discovery) and for packets of a pod to
  * itself.
  */
-static __always_inline __u32 from_pod_enforce(const struct packet *p, const struct route *route)
+static __always_inline __u32 from_pod_enforce(const struct packet *p, const struct route *route, __u32 device)
 {
 	__u32 enforce = config_flows == FLOWS_ALL ? ENFORCE_OBSERVED : 0;
 
@@ -60,7 +60,7 @@ static __always_inline __u32 from_pod_enforce(const struct packet *p, const stru
 		enforce |= ENFORCE_EGRESS;
 	if (route->kind != ROUTE_LOCAL)
 		return enforce;
-	if (route->ifindex == p->skb->ifindex)
+	if (route->ifindex == device)
 		return 0;
 	return policy_selects(&p->destination) ? enforce | ENFORCE_INGRESS : enforce;
 }
@@ -82,7 +82,7 @@ static __noinline void from_pod_route(struct flow_cache_entry *fc, const struct 
 		endpoint_route(&fc->route, &p->destination);
 	if (!policy_tracks())
 		return;
-	fc->enforce = from_pod_enforce(p, &fc->route);
+	fc->enforce = from_pod_enforce(p, &fc->route, sender->ifindex);
 	if (fc->nat_checks)
 		fc->nat_checks |= (fc->enforce & ~ENFORCE_INGRESS) << NAT_CHECK_ENFORCE_SHIFT;
 }
@@ -107,8 +107,11 @@ static __always_inline bool from_pod_redirects(const struct route *route)
 	return route->kind == ROUTE_LOCAL || route->kind == ROUTE_REMOTE || route->kind == ROUTE_TUNNEL;
 }
 
-/* Validates the source and finds the route, or takes both from the flow cache. */
-STAGE from_pod_lookup(struct packet *p, struct flow_cache_entry **cached)
+/*
+ * Validates the source and finds the route, or takes both from the flow cache. `device` is the host end of the pod
+ * that sends.
+ */
+STAGE from_pod_lookup(struct packet *p, __u32 device, struct flow_cache_entry **cached)
 {
 	__u32 now = flow_cache_generation();
 	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_INGRESS);
@@ -118,14 +121,14 @@ STAGE from_pod_lookup(struct packet *p, struct flow_cache_entry **cached)
 	if (!fc)
 		return PASS; /* internal error */
 	*cached = fc;
-	if (likely(flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now)))
+	if (likely(flow_cache_hit(fc, &p->source, &p->destination, device, now)))
 		return NEXT;
 	sender = endpoint_of(&p->source);
-	v = endpoint_check_source(p, sender);
+	v = endpoint_check_source(p, sender, device);
 	if (v != NEXT)
 		return v == PASS ? from_pod_check_error(p, PASS) : v;
 	from_pod_route(fc, p, sender);
-	flow_cache_store(fc, &p->source, &p->destination, p->skb->ifindex, now);
+	flow_cache_store(fc, &p->source, &p->destination, device, now);
 	return NEXT;
 }
 
@@ -158,7 +161,7 @@ int from_pod(struct __sk_buff *skb)
 	if (v == NEXT)
 		v = endpoint_check_protocol(&p);
 	if (v == NEXT)
-		v = from_pod_lookup(&p, &fc);
+		v = from_pod_lookup(&p, skb->ifindex, &fc);
 	if (v == NEXT)
 		v = from_pod_check_error(&p, NEXT);
 	if (v == NEXT && (config_services || config_masquerade) && unlikely(fc->nat_checks))
@@ -229,6 +232,23 @@ STAGE to_pod_policy(struct packet *p, struct flow_cache_entry *fc)
 	return fc ? policy_check(p, fc) : NEXT;
 }
 
+/* Delivers what the kernel stack sends to a pod with a macvlan device: its host end leads nowhere. */
+static __noinline enum verdict to_pod_send_macvlan(struct packet *p)
+{
+	const struct endpoint *e;
+	struct route route;
+
+	p->ip4 = 0;
+	if (packet_parse(p) != NEXT || !packet_is_ip(p))
+		return NEXT;
+	e = endpoint_of(&p->destination);
+	if (!e || !e->parent)
+		return NEXT;
+	endpoint_set_route(&route, e);
+	packet_set_macs(p->eth, &route);
+	return endpoint_redirect_macvlan(p, route.next_hop.word[0]);
+}
+
 SEC("tcx/egress")
 int to_pod(struct __sk_buff *skb)
 {
@@ -247,5 +267,7 @@ int to_pod(struct __sk_buff *skb)
 		v = to_pod_translate(&p, fc);
 	if (v == NEXT)
 		v = to_pod_policy(&p, fc);
+	if (config_macvlan && (v == NEXT || v == PASS))
+		v = to_pod_send_macvlan(&p);
 	return finish(&p, v);
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/datapath/lb"
 	"github.com/beeline-cni/beeline/internal/datapath/load"
+	"github.com/beeline-cni/beeline/internal/datapath/macvlan"
 	"github.com/beeline-cni/beeline/internal/datapath/nat"
 	"github.com/beeline-cni/beeline/internal/datapath/policy"
 	"github.com/beeline-cni/beeline/internal/datapath/samenode"
@@ -40,6 +41,7 @@ type Datapath struct {
 	Lease     fwd.Lease
 	Tunnel    fwd.Tunnel
 	Uplinks   fwd.Uplinks
+	Macvlans  macvlan.Table
 	// Services and NAT exist in every configuration. Without config.Datapath's Services or Masquerade their maps have
 	// one entry.
 	Services *lb.Services
@@ -80,6 +82,7 @@ func Assemble(o *load.Objects) *Datapath {
 		Lease:     fwd.NewLease(m),
 		Tunnel:    fwd.NewTunnel(m),
 		Uplinks:   fwd.NewUplinks(m, o.Generation),
+		Macvlans:  macvlan.New(m),
 		Services:  lb.New(m, o.Config.MaglevSize),
 		NAT:       nat.New(m, o.Generation),
 		Sockets:   lb.NewSockets(m, o.Log),

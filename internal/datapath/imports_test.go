@@ -10,7 +10,7 @@ import (
 func TestImportsGoDown(t *testing.T) {
 	testenv.ImportsGoDown(t, "github.com/beeline-cni/beeline/internal/datapath", []string{
 		"bpf", "config", "table", "kernel",
-		"conntrack", "nat", "fwd", "lb", "policy", "flow",
+		"conntrack", "nat", "fwd", "macvlan", "lb", "policy", "flow",
 		"load", "attach", "samenode",
 		".", // the assembly
 		"internal/fixtures", "internal/testmaps", "internal/harness", "internal/netlab",

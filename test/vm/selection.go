@@ -55,7 +55,7 @@ var firstPrograms = []string{"TestUninstall"}
 // two; on the others only tests whose result may differ again: the verifier, attaching, updating and detaching programs, destroying
 // sockets, and each path of packets once with real devices.
 var betweenOldestAndHere = []string{
-	"TestLoad", "TestLoadServices", "TestLoadPolicy", "TestLoadDestroy",
+	"TestLoad", "TestLoadServices", "TestLoadPolicy", "TestLoadDestroy", "TestLoadMacvlan",
 	"TestAdopt*", "TestAttachments", "TestCheckMissesDetachedPrograms", "TestDeviceRecreated", "TestUplinkWithDot", "TestUnload",
 	"TestAccelerate*", "TestSocketRestart", "TestSocketCgroups", "TestDestroyUDP*",
 	"TestRedirect", "TestEchoesCross", "TestExternalMasqueraded", "TestTunnelCarries", "TestNodePortXDP", "TestNodePortDSR",
@@ -65,7 +65,10 @@ var betweenOldestAndHere = []string{
 
 // firstAnswers are those of betweenOldestAndHere that are left with -quick: what the verifier says, that programs are attached, and one way of
 // packets with all that there is.
-var firstAnswers = []string{"TestLoad", "TestLoadServices", "TestLoadPolicy", "TestLoadDestroy", "TestAttachments", "TestRedirect", "TestDestroyUDP*", "TestSocketSend", "TestPolicyTraffic", "TestSocketsMeet", "TestKernelFaults"}
+var firstAnswers = []string{"TestLoad", "TestLoadServices", "TestLoadPolicy", "TestLoadDestroy", "TestLoadMacvlan", "TestAttachments", "TestRedirect", "TestDestroyUDP*", "TestSocketSend", "TestPolicyTraffic", "TestSocketsMeet", "TestKernelFaults"}
+
+// withMacvlan has the paths of macvlan pods too: without the hurry of -quick.
+var withMacvlan = append(slices.Clone(betweenOldestAndHere), "TestMacvlan", "TestPolicyMacvlan")
 
 // newest are the tests of internal/datapath that run on a kernel which is like that of most machines: what its verifier says. TestLoadPolicy takes
 // ten minutes and more under emulation, and the machine itself has the same verifier.

@@ -23,11 +23,11 @@ STAGE endpoint_check_protocol(struct packet *p)
 
 /*
  * A pod may send with its own addresses only. Link-local IPv6 goes to the kernel stack. `sender` is the endpoint
- * of the source address, or NULL; with NEXT it is not NULL.
+ * of the source address, or NULL; with NEXT it is not NULL. `device` is the host end of the pod that sends.
  */
-STAGE endpoint_check_source(struct packet *p, const struct endpoint *sender)
+STAGE endpoint_check_source(struct packet *p, const struct endpoint *sender, __u32 device)
 {
-	if (sender && sender->ifindex == p->skb->ifindex)
+	if (sender && sender->ifindex == device)
 		return NEXT;
 	if (p->protocol == bpf_htons(ETH_P_IPV6) && address_stays_on_link(&p->source) &&
 	    address_stays_on_link(&p->destination))
@@ -60,6 +60,7 @@ static __always_inline void endpoint_set_route(struct route *route, const struct
 	route->ifindex = e->ifindex;
 	__builtin_memcpy(route->next_hop_mac, e->pod_mac, ETH_ALEN);
 	__builtin_memcpy(route->uplink_mac, e->host_mac, ETH_ALEN);
+	route->next_hop.word[0] = e->parent;
 }
 
 /*
@@ -77,6 +78,22 @@ static __always_inline void endpoint_route(struct route *route, const struct add
 }
 
 /*
+ * Delivers a frame with a pod's MAC to the pod's macvlan device: the parent receives it. to_macvlan lets it pass, as
+ * it has been evaluated.
+ */
+STAGE endpoint_redirect_macvlan(struct packet *p, __u32 parent)
+{
+	bool here = p->program == PROGRAM_FROM_WIRE || p->program == PROGRAM_TO_MACVLAN;
+
+	p->action = TC_ACCEPT;
+	if (here && p->skb->ifindex == parent)
+		return REDIRECT; /* the parent is receiving it */
+	handled_set(p->skb);
+	p->action = bpf_redirect(parent, BPF_F_INGRESS);
+	return REDIRECT;
+}
+
+/*
  * Delivers a packet into a pod; nothing else does. bpf_redirect_peer (Linux 5.10) skips the kernel stack and the
  * backlog queue. The kernel drops what it redirects while a pod sends (skb_do_redirect): such a packet passes the
  * egress of the receiver's host end.
@@ -84,7 +101,11 @@ static __always_inline void endpoint_route(struct route *route, const struct add
 STAGE endpoint_redirect(struct packet *p, const struct route *route)
 {
 	packet_set_macs(p->eth, route);
+	if (config_macvlan && (p->program == PROGRAM_FROM_MACVLAN || p->program == PROGRAM_TO_MACVLAN))
+		return endpoint_redirect_macvlan(p, route->next_hop.word[0]); /* of one link: not forwarded */
 	ttl_decrement(p);
+	if (config_macvlan && route->next_hop.word[0])
+		return endpoint_redirect_macvlan(p, route->next_hop.word[0]);
 	if (likely(skb_is_received(p->skb)))
 		p->action = bpf_redirect_peer(route->ifindex, 0);
 	else

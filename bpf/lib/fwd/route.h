@@ -2,6 +2,7 @@
 /* Routes of the cluster, and redirection to another node without the kernel stack. */
 #pragma once
 
+#include "lib/fwd/handled.h"
 #include "lib/net/packet.h"
 #include "lib/net/ttl.h"
 
@@ -151,6 +152,8 @@ STAGE route_redirect(struct packet *p, const struct route *r, bool known)
 	struct bpf_redir_neigh hop = {};
 
 	ttl_decrement(p);
+	if (config_macvlan)
+		handled_set(p->skb); /* for from_macvlan: the kernel has no record of who sends it */
 	if (likely(known)) {
 		packet_set_macs(p->eth, r);
 		p->action = bpf_redirect(r->ifindex, 0);

@@ -53,6 +53,8 @@ STAGE icmp_reply_send(struct packet *p)
 	const struct route *route;
 
 	if (p->program != PROGRAM_FROM_TUNNEL) {
+		if (config_macvlan)
+			handled_set(p->skb); /* at an uplink, for from_macvlan */
 		p->action = bpf_redirect(p->skb->ifindex, 0);
 		return REDIRECT;
 	}

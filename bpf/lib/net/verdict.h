@@ -33,5 +33,6 @@ enum verdict {
  */
 enum tc_action {
 	TC_NEXT = -1,
+	TC_ACCEPT = 0, /* no later program sees the packet */
 	TC_DROP = 2,
 };

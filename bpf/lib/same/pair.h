@@ -37,8 +37,7 @@ static __always_inline bool pair_key(struct bpf_sock_ops *ctx, struct same_node_
  * The pod that the socket is of, and the key of the other socket; completes the key. NULL unless the local address is that of the
  * socket's own namespace and the remote one that of another pod.
  */
-static __always_inline const struct same_node_pod *pair_find(struct same_node_key *key,
-							     struct same_node_key *peer)
+static __always_inline const struct same_node_pod *pair_find(struct same_node_key *key, struct same_node_key *peer)
 {
 	const struct same_node_pod *own = bpf_map_lookup_elem(&sn_pods, &key->local), *other;
 

@@ -66,6 +66,11 @@ func (t *Attacher) AttachUplink(name string, ifindex int) error {
 	return joined(t.attachAll(name, ifindex, t.uplinkPrograms()))
 }
 
+// AttachParent does the same for an uplink that has macvlan devices of pods.
+func (t *Attacher) AttachParent(name string, ifindex int) error {
+	return joined(t.attachAll(name, ifindex, t.parentPrograms()))
+}
+
 // SetStackSends says whether, with eBPF routing, the host's stack sends packets that uplinks must translate: from
 // pods that it forwards, and replies of the node itself as a backend. If it returns true, the value has changed:
 // attach the uplinks again.
@@ -96,6 +101,10 @@ func (t *Attacher) uplinkPrograms() (programs []string) {
 		programs = append(programs, bpf.ProgToWire)
 	}
 	return programs
+}
+
+func (t *Attacher) parentPrograms() []string {
+	return append(t.uplinkPrograms(), bpf.MacvlanPrograms...)
 }
 
 // Detach detaches all programs from a device. It is no error if the device or its programs are gone. The kernel
@@ -184,8 +193,28 @@ func (t *Attacher) attachLink(a Attachment, ifindex int, h hook) error {
 		attach = ebpf.AttachTCXIngress
 	}
 	return renewLink(t.pin(a), t.update(a, h, func(old link.Link) bool { return linkIsAt(old, uint64(ifindex)) }), func() (link.Link, error) {
-		return link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: h.program, Attach: attach, Anchor: link.Head()})
+		anchor, done := t.anchor(a, ifindex, h)
+		defer done()
+		return link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: h.program, Attach: attach, Anchor: anchor})
 	})
+}
+
+// anchor is the place of a program that is attached now: first, but after those of macvlan pods.
+func (t *Attacher) anchor(a Attachment, ifindex int, h hook) (place link.Anchor, done func()) {
+	for _, program := range bpf.MacvlanPrograms {
+		if load.Ingress[program] != h.ingress || program == a.Program {
+			continue
+		}
+		before, err := link.LoadPinnedLink(t.pin(Attachment{a.Device, program}), nil)
+		if err != nil {
+			continue
+		}
+		if linkIsAt(before, uint64(ifindex)) {
+			return link.AfterLink(before), func() { before.Close() }
+		}
+		before.Close()
+	}
+	return link.Head(), func() {}
 }
 
 // update replaces the program of an earlier agent's link, if it is where it belongs.
@@ -235,7 +264,7 @@ func checkLink(pin string, target uint64) error {
 // attachFilter is for kernels before 6.6: the device keeps a filter of its clsact qdisc alive. The pin of the program
 // only records the attachment.
 func (t *Attacher) attachFilter(a Attachment, ifindex int, h hook) error {
-	if err := clsact.Replace(ifindex, h.ingress, h.program.FD(), a.Program); err != nil {
+	if err := clsact.Replace(ifindex, filterHook(a.Program, h.ingress), h.program.FD(), a.Program); err != nil {
 		return err
 	}
 	pin := t.pin(a)
@@ -253,6 +282,11 @@ func (t *Attacher) attachFilter(a Attachment, ifindex int, h hook) error {
 	return nil
 }
 
+// filterHook is the place of a program's filter: those of macvlan pods come before the others of an uplink.
+func filterHook(program string, ingress bool) clsact.Hook {
+	return clsact.Hook{Ingress: ingress, First: slices.Contains(bpf.MacvlanPrograms, program)}
+}
+
 // detach detaches a program from a device. It is no error if it is not attached.
 func (t *Attacher) detach(a Attachment) error {
 	if _, err := os.Stat(t.pin(a)); errors.Is(err, os.ErrNotExist) {
@@ -264,7 +298,7 @@ func (t *Attacher) detach(a Attachment) error {
 			return fmt.Errorf("%w: %s", ErrUnknownProgram, a.Program)
 		}
 		if dev, err := net.InterfaceByName(a.Device); err == nil { // else the filters went with the device
-			if err := clsact.Delete(dev.Index, side); err != nil {
+			if err := clsact.Delete(dev.Index, filterHook(a.Program, side)); err != nil {
 				return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
 			}
 		}
@@ -298,6 +332,11 @@ func (t *Attacher) CheckPod(name string, ifindex int) error {
 // CheckUplink does the same for an uplink.
 func (t *Attacher) CheckUplink(name string, ifindex int) error {
 	return errors.Join(t.check(name, ifindex, t.uplinkPrograms()), t.checkAcceleration(name, ifindex))
+}
+
+// CheckParent does the same for an uplink that has macvlan devices of pods.
+func (t *Attacher) CheckParent(name string, ifindex int) error {
+	return errors.Join(t.check(name, ifindex, t.parentPrograms()), t.checkAcceleration(name, ifindex))
 }
 
 // CheckTunnel does the same for the VXLAN device.

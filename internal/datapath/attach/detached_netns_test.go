@@ -25,7 +25,7 @@ func takeOff(n *netlab.Node, t *testing.T) {
 				return err
 			}
 			if !n.D.Objects.Tcx {
-				if err := clsact.Delete(n.Uplink.Index, ingress); err != nil {
+				if err := clsact.Delete(n.Uplink.Index, clsact.Hook{Ingress: ingress}); err != nil {
 					return err
 				}
 				continue

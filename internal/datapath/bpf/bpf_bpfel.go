@@ -171,6 +171,7 @@ type Endpoint struct {
 	ThroughStack uint8
 	Underlay     uint8
 	Netns        uint16
+	Parent       uint32
 }
 
 type EnforceFlag uint32
@@ -345,6 +346,23 @@ type IdentityCidrKey struct {
 	Address   Address
 }
 
+type MacvlanKey struct {
+	_       structs.HostLayout
+	Parent  uint32
+	Mac     [6]uint8
+	Padding uint16
+}
+
+type MacvlanPod struct {
+	_       structs.HostLayout
+	Netns   uint64
+	Ipv4    Address
+	Ipv6    Address
+	Ifindex uint32
+	HostMac [6]uint8
+	Padding [3]uint16
+}
+
 type MaglevBlock struct {
 	_       structs.HostLayout
 	Entries [192]uint8
@@ -435,14 +453,16 @@ type PrefixLengths struct {
 type Program uint32
 
 const (
-	ProgramPROGRAM_FROM_POD    Program = 0
-	ProgramPROGRAM_TO_POD      Program = 1
-	ProgramPROGRAM_FROM_WIRE   Program = 2
-	ProgramPROGRAM_TO_WIRE     Program = 3
-	ProgramPROGRAM_FROM_TUNNEL Program = 4
-	ProgramPROGRAM_TO_TUNNEL   Program = 5
-	ProgramPROGRAM_WIRE_XDP    Program = 6
-	ProgramPROGRAM_MAX         Program = 7
+	ProgramPROGRAM_FROM_POD     Program = 0
+	ProgramPROGRAM_TO_POD       Program = 1
+	ProgramPROGRAM_FROM_WIRE    Program = 2
+	ProgramPROGRAM_TO_WIRE      Program = 3
+	ProgramPROGRAM_FROM_TUNNEL  Program = 4
+	ProgramPROGRAM_TO_TUNNEL    Program = 5
+	ProgramPROGRAM_WIRE_XDP     Program = 6
+	ProgramPROGRAM_FROM_MACVLAN Program = 7
+	ProgramPROGRAM_TO_MACVLAN   Program = 8
+	ProgramPROGRAM_MAX          Program = 9
 )
 
 type Route struct {
@@ -597,6 +617,7 @@ const (
 	MapIcmpRatelimit      = "icmp_ratelimit"
 	MapIdentities         = "identities"
 	MapIdentityCidrs      = "identity_cidrs"
+	MapMacvlanPods        = "macvlan_pods"
 	MapMaglev             = "maglev"
 	MapNat                = "nat"
 	MapNatOwners          = "nat_owners"
@@ -627,6 +648,7 @@ const (
 	ProgFlushConntrack    = "flush_conntrack"
 	ProgFlushDrops        = "flush_drops"
 	ProgFlushPod          = "flush_pod"
+	ProgFromMacvlan       = "from_macvlan"
 	ProgFromPod           = "from_pod"
 	ProgFromTunnel        = "from_tunnel"
 	ProgFromWire          = "from_wire"
@@ -638,6 +660,7 @@ const (
 	ProgSendmsg4          = "sendmsg4"
 	ProgSendmsg6          = "sendmsg6"
 	ProgSockRelease       = "sock_release"
+	ProgToMacvlan         = "to_macvlan"
 	ProgToPod             = "to_pod"
 	ProgToTunnel          = "to_tunnel"
 	ProgToWire            = "to_wire"
@@ -651,6 +674,7 @@ const (
 	VarConfigHandled      = "config_handled"
 	VarConfigHostNetns    = "config_host_netns"
 	VarConfigKubeProxy    = "config_kube_proxy"
+	VarConfigMacvlan      = "config_macvlan"
 	VarConfigMasquerade   = "config_masquerade"
 	VarConfigNatFirst     = "config_nat_first"
 	VarConfigNatLast      = "config_nat_last"
@@ -710,6 +734,7 @@ type ProgramSpecs struct {
 	FlushConntrack *ebpf.ProgramSpec `ebpf:"flush_conntrack"`
 	FlushDrops     *ebpf.ProgramSpec `ebpf:"flush_drops"`
 	FlushPod       *ebpf.ProgramSpec `ebpf:"flush_pod"`
+	FromMacvlan    *ebpf.ProgramSpec `ebpf:"from_macvlan"`
 	FromPod        *ebpf.ProgramSpec `ebpf:"from_pod"`
 	FromTunnel     *ebpf.ProgramSpec `ebpf:"from_tunnel"`
 	FromWire       *ebpf.ProgramSpec `ebpf:"from_wire"`
@@ -721,6 +746,7 @@ type ProgramSpecs struct {
 	Sendmsg4       *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6       *ebpf.ProgramSpec `ebpf:"sendmsg6"`
 	SockRelease    *ebpf.ProgramSpec `ebpf:"sock_release"`
+	ToMacvlan      *ebpf.ProgramSpec `ebpf:"to_macvlan"`
 	ToPod          *ebpf.ProgramSpec `ebpf:"to_pod"`
 	ToTunnel       *ebpf.ProgramSpec `ebpf:"to_tunnel"`
 	ToWire         *ebpf.ProgramSpec `ebpf:"to_wire"`
@@ -752,6 +778,7 @@ type MapSpecs struct {
 	IcmpRatelimit  *ebpf.MapSpec `ebpf:"icmp_ratelimit"`
 	Identities     *ebpf.MapSpec `ebpf:"identities"`
 	IdentityCidrs  *ebpf.MapSpec `ebpf:"identity_cidrs"`
+	MacvlanPods    *ebpf.MapSpec `ebpf:"macvlan_pods"`
 	Maglev         *ebpf.MapSpec `ebpf:"maglev"`
 	Nat            *ebpf.MapSpec `ebpf:"nat"`
 	NatOwners      *ebpf.MapSpec `ebpf:"nat_owners"`
@@ -792,6 +819,7 @@ type VariableSpecs struct {
 	ConfigHandled      *ebpf.VariableSpec `ebpf:"config_handled"`
 	ConfigHostNetns    *ebpf.VariableSpec `ebpf:"config_host_netns"`
 	ConfigKubeProxy    *ebpf.VariableSpec `ebpf:"config_kube_proxy"`
+	ConfigMacvlan      *ebpf.VariableSpec `ebpf:"config_macvlan"`
 	ConfigMasquerade   *ebpf.VariableSpec `ebpf:"config_masquerade"`
 	ConfigNatFirst     *ebpf.VariableSpec `ebpf:"config_nat_first"`
 	ConfigNatLast      *ebpf.VariableSpec `ebpf:"config_nat_last"`
@@ -845,6 +873,7 @@ type Maps struct {
 	IcmpRatelimit  *ebpf.Map `ebpf:"icmp_ratelimit"`
 	Identities     *ebpf.Map `ebpf:"identities"`
 	IdentityCidrs  *ebpf.Map `ebpf:"identity_cidrs"`
+	MacvlanPods    *ebpf.Map `ebpf:"macvlan_pods"`
 	Maglev         *ebpf.Map `ebpf:"maglev"`
 	Nat            *ebpf.Map `ebpf:"nat"`
 	NatOwners      *ebpf.Map `ebpf:"nat_owners"`
@@ -895,6 +924,7 @@ func (m *Maps) Close() error {
 		m.IcmpRatelimit,
 		m.Identities,
 		m.IdentityCidrs,
+		m.MacvlanPods,
 		m.Maglev,
 		m.Nat,
 		m.NatOwners,
@@ -936,6 +966,7 @@ type Variables struct {
 	ConfigHandled      *ebpf.Variable `ebpf:"config_handled"`
 	ConfigHostNetns    *ebpf.Variable `ebpf:"config_host_netns"`
 	ConfigKubeProxy    *ebpf.Variable `ebpf:"config_kube_proxy"`
+	ConfigMacvlan      *ebpf.Variable `ebpf:"config_macvlan"`
 	ConfigMasquerade   *ebpf.Variable `ebpf:"config_masquerade"`
 	ConfigNatFirst     *ebpf.Variable `ebpf:"config_nat_first"`
 	ConfigNatLast      *ebpf.Variable `ebpf:"config_nat_last"`
@@ -957,6 +988,7 @@ type Programs struct {
 	FlushConntrack *ebpf.Program `ebpf:"flush_conntrack"`
 	FlushDrops     *ebpf.Program `ebpf:"flush_drops"`
 	FlushPod       *ebpf.Program `ebpf:"flush_pod"`
+	FromMacvlan    *ebpf.Program `ebpf:"from_macvlan"`
 	FromPod        *ebpf.Program `ebpf:"from_pod"`
 	FromTunnel     *ebpf.Program `ebpf:"from_tunnel"`
 	FromWire       *ebpf.Program `ebpf:"from_wire"`
@@ -968,6 +1000,7 @@ type Programs struct {
 	Sendmsg4       *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6       *ebpf.Program `ebpf:"sendmsg6"`
 	SockRelease    *ebpf.Program `ebpf:"sock_release"`
+	ToMacvlan      *ebpf.Program `ebpf:"to_macvlan"`
 	ToPod          *ebpf.Program `ebpf:"to_pod"`
 	ToTunnel       *ebpf.Program `ebpf:"to_tunnel"`
 	ToWire         *ebpf.Program `ebpf:"to_wire"`
@@ -981,6 +1014,7 @@ func (p *Programs) Close() error {
 		p.FlushConntrack,
 		p.FlushDrops,
 		p.FlushPod,
+		p.FromMacvlan,
 		p.FromPod,
 		p.FromTunnel,
 		p.FromWire,
@@ -992,6 +1026,7 @@ func (p *Programs) Close() error {
 		p.Sendmsg4,
 		p.Sendmsg6,
 		p.SockRelease,
+		p.ToMacvlan,
 		p.ToPod,
 		p.ToTunnel,
 		p.ToWire,

@@ -1,6 +1,10 @@
 package bpf
 
+// TunnelPrograms are the programs of the VXLAN device.
 var TunnelPrograms = []string{ProgToTunnel, ProgFromTunnel}
+
+// MacvlanPrograms are the programs of a parent of macvlan devices, beside those of an uplink.
+var MacvlanPrograms = []string{ProgFromMacvlan, ProgToMacvlan}
 
 // SocketProgramNames are the programs at the sockets of a cgroup, in the order of bpf/README.md.
 var SocketProgramNames = []string{
@@ -18,4 +22,7 @@ var ProgramNames = [ProgramPROGRAM_MAX]string{
 	ProgramPROGRAM_FROM_TUNNEL: ProgFromTunnel,
 	ProgramPROGRAM_TO_TUNNEL:   ProgToTunnel,
 	ProgramPROGRAM_WIRE_XDP:    ProgWireXdp,
+
+	ProgramPROGRAM_FROM_MACVLAN: ProgFromMacvlan,
+	ProgramPROGRAM_TO_MACVLAN:   ProgToMacvlan,
 }

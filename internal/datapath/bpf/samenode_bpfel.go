@@ -126,6 +126,7 @@ const (
 	SameNodeMapIcmpRatelimit         = "icmp_ratelimit"
 	SameNodeMapIdentities            = "identities"
 	SameNodeMapIdentityCidrs         = "identity_cidrs"
+	SameNodeMapMacvlanPods           = "macvlan_pods"
 	SameNodeMapMaglev                = "maglev"
 	SameNodeMapNat                   = "nat"
 	SameNodeMapNatOwners             = "nat_owners"
@@ -170,6 +171,7 @@ const (
 	SameNodeVarConfigHandled         = "config_handled"
 	SameNodeVarConfigHostNetns       = "config_host_netns"
 	SameNodeVarConfigKubeProxy       = "config_kube_proxy"
+	SameNodeVarConfigMacvlan         = "config_macvlan"
 	SameNodeVarConfigMasquerade      = "config_masquerade"
 	SameNodeVarConfigNatFirst        = "config_nat_first"
 	SameNodeVarConfigNatLast         = "config_nat_last"
@@ -258,6 +260,7 @@ type SameNodeMapSpecs struct {
 	IcmpRatelimit  *ebpf.MapSpec `ebpf:"icmp_ratelimit"`
 	Identities     *ebpf.MapSpec `ebpf:"identities"`
 	IdentityCidrs  *ebpf.MapSpec `ebpf:"identity_cidrs"`
+	MacvlanPods    *ebpf.MapSpec `ebpf:"macvlan_pods"`
 	Maglev         *ebpf.MapSpec `ebpf:"maglev"`
 	Nat            *ebpf.MapSpec `ebpf:"nat"`
 	NatOwners      *ebpf.MapSpec `ebpf:"nat_owners"`
@@ -305,6 +308,7 @@ type SameNodeVariableSpecs struct {
 	ConfigHandled         *ebpf.VariableSpec `ebpf:"config_handled"`
 	ConfigHostNetns       *ebpf.VariableSpec `ebpf:"config_host_netns"`
 	ConfigKubeProxy       *ebpf.VariableSpec `ebpf:"config_kube_proxy"`
+	ConfigMacvlan         *ebpf.VariableSpec `ebpf:"config_macvlan"`
 	ConfigMasquerade      *ebpf.VariableSpec `ebpf:"config_masquerade"`
 	ConfigNatFirst        *ebpf.VariableSpec `ebpf:"config_nat_first"`
 	ConfigNatLast         *ebpf.VariableSpec `ebpf:"config_nat_last"`
@@ -362,6 +366,7 @@ type SameNodeMaps struct {
 	IcmpRatelimit  *ebpf.Map `ebpf:"icmp_ratelimit"`
 	Identities     *ebpf.Map `ebpf:"identities"`
 	IdentityCidrs  *ebpf.Map `ebpf:"identity_cidrs"`
+	MacvlanPods    *ebpf.Map `ebpf:"macvlan_pods"`
 	Maglev         *ebpf.Map `ebpf:"maglev"`
 	Nat            *ebpf.Map `ebpf:"nat"`
 	NatOwners      *ebpf.Map `ebpf:"nat_owners"`
@@ -419,6 +424,7 @@ func (m *SameNodeMaps) Close() error {
 		m.IcmpRatelimit,
 		m.Identities,
 		m.IdentityCidrs,
+		m.MacvlanPods,
 		m.Maglev,
 		m.Nat,
 		m.NatOwners,
@@ -467,6 +473,7 @@ type SameNodeVariables struct {
 	ConfigHandled         *ebpf.Variable `ebpf:"config_handled"`
 	ConfigHostNetns       *ebpf.Variable `ebpf:"config_host_netns"`
 	ConfigKubeProxy       *ebpf.Variable `ebpf:"config_kube_proxy"`
+	ConfigMacvlan         *ebpf.Variable `ebpf:"config_macvlan"`
 	ConfigMasquerade      *ebpf.Variable `ebpf:"config_masquerade"`
 	ConfigNatFirst        *ebpf.Variable `ebpf:"config_nat_first"`
 	ConfigNatLast         *ebpf.Variable `ebpf:"config_nat_last"`

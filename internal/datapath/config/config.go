@@ -16,6 +16,8 @@ type Datapath struct {
 	Netkit bool
 	// Handled is the number that marks handled packets (bpf/lib/fwd/handled.h), the same in all programs; 0 is a random one.
 	Handled uint64
+	// Macvlan says that pods may have macvlan devices on uplinks. It needs EBPFRouting and HostNetns.
+	Macvlan bool
 	// Masquerade gives packets from pods to external addresses the address of the uplink.
 	Masquerade bool
 	// StackServices says that the host's stack translates connections between pods, as kube-proxy configures it. With

@@ -17,6 +17,9 @@ func (c Datapath) Programs() []string {
 	if c.Translates() {
 		all = append(all, bpf.ProgToWire)
 	}
+	if c.Macvlan {
+		all = append(all, bpf.MacvlanPrograms...)
+	}
 	if c.mayAccelerate() {
 		all = append(all, bpf.ProgWireXdp)
 	}
@@ -42,8 +45,10 @@ func (c Datapath) AgentPrograms() []string {
 }
 
 // NeedsToPod reports whether to_pod has work to do. With eBPF routing and without Services and conntrack the host's
-// stack delivers only the node's own packets to pods, which need no check.
-func (c Datapath) NeedsToPod() bool { return !c.EBPFRouting || c.Services || c.Tracks() }
+// stack delivers only the node's own packets to pods, which need no check. It also delivers to pods with macvlan devices.
+func (c Datapath) NeedsToPod() bool {
+	return !c.EBPFRouting || c.Services || c.Tracks() || c.Macvlan
+}
 
 // mayAccelerate reports whether wire_xdp may be attached to a device.
 func (c Datapath) mayAccelerate() bool {

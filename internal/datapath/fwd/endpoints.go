@@ -28,6 +28,8 @@ type Endpoint struct {
 	// Namespace is the pod's netns id in the host's network namespace (IFLA_LINK_NETNSID), plus 1: policy code looks
 	// up TCP sockets there. 0: unknown.
 	Namespace int
+	// Parent is the index of the device that the pod's macvlan device is on; 0 for a pod with another kind of device.
+	Parent int
 }
 
 // NamespaceMax is the largest Endpoint.Namespace of the datapath. The kernel assigns the lowest free id.
@@ -78,7 +80,7 @@ func (t Endpoints) All() (map[netip.Addr]Endpoint, error) {
 	err := table.Read(t.m, func(k *bpf.Address, v *bpf.Endpoint) {
 		all[k.Addr()] = Endpoint{
 			Interface: int(v.Ifindex), PodMAC: v.PodMac, HostMAC: v.HostMac, ThroughStack: v.ThroughStack != 0,
-			Underlay: v.Underlay != 0, Namespace: int(v.Netns),
+			Underlay: v.Underlay != 0, Namespace: int(v.Netns), Parent: int(v.Parent),
 		}
 	})
 	if err != nil {
@@ -107,7 +109,7 @@ func (t Endpoints) Sync(want map[netip.Addr]Endpoint) (int, error) {
 }
 
 func (e Endpoint) value() bpf.Endpoint {
-	v := bpf.Endpoint{Ifindex: uint32(e.Interface), PodMac: e.PodMAC, HostMac: e.HostMAC}
+	v := bpf.Endpoint{Ifindex: uint32(e.Interface), PodMac: e.PodMAC, HostMac: e.HostMAC, Parent: uint32(e.Parent)}
 	if e.ThroughStack {
 		v.ThroughStack = 1
 	}

@@ -162,6 +162,7 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 		bpf.VarConfigEbpfRouting: cfg.EBPFRouting,
 		bpf.VarConfigNetkit:      cfg.Netkit,
 		bpf.VarConfigHandled:     cmp.Or(cfg.Handled, randomNumber()),
+		bpf.VarConfigMacvlan:     cfg.Macvlan,
 		bpf.VarConfigMasquerade:  cfg.Masquerade,
 		bpf.VarConfigKubeProxy:   cfg.StackServices,
 		bpf.VarConfigServices:    cfg.Services,

@@ -21,6 +21,9 @@ var Ingress = map[string]bool{
 	bpf.ProgFromTunnel: true,
 	bpf.ProgToTunnel:   false,
 	bpf.ProgWireXdp:    true,
+
+	bpf.ProgFromMacvlan: false,
+	bpf.ProgToMacvlan:   true,
 }
 
 // collection is what was loaded.

@@ -11,15 +11,45 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 )
 
-// Beeline's filters have a fixed priority and handle in a clsact hook: replacing one is atomic and duplicates are impossible.
+// Beeline's filters have fixed priorities and a fixed handle in a clsact hook: replacing one is atomic and duplicates are impossible. A
+// smaller priority comes first.
 const (
 	filterPriority = rtnl.Protocol
+	firstPriority  = filterPriority - 1
 	filterHandle   = 1
 )
 
+// Hook is a place for a filter at a device.
+type Hook struct {
+	Ingress bool
+	// First is the place before that of the hook's other program.
+	First bool
+}
+
+func (h Hook) String() string {
+	if h.Ingress {
+		return "ingress"
+	}
+	return "egress"
+}
+
+func (h Hook) priority() uint16 {
+	if h.First {
+		return firstPriority
+	}
+	return filterPriority
+}
+
+func (h Hook) parent() uint32 {
+	if h.Ingress {
+		return netlink.HANDLE_MIN_INGRESS
+	}
+	return netlink.HANDLE_MIN_EGRESS
+}
+
 // Filter is a BPF program that Replace attached.
 type Filter struct {
-	Ingress bool
+	Hook
 	// Name is the argument of Replace.
 	Name string
 	// ProgramID is the kernel's id of the program.
@@ -29,13 +59,13 @@ type Filter struct {
 // Replace attaches the program with file descriptor fd to the ingress or egress hook of a device, or atomically replaces the one that
 // it attached there before. The filter is in direct-action mode (the program's return code is the verdict) and matches every
 // protocol. A missing clsact qdisc is added; other filters stay. The kernel takes its own reference: fd may be closed afterwards.
-func Replace(ifindex int, ingress bool, fd int, name string) error {
+func Replace(ifindex int, at Hook, fd int, name string) error {
 	if err := Ensure(ifindex); err != nil {
 		return err
 	}
-	filter := &netlink.BpfFilter{FilterAttrs: attrs(ifindex, ingress), Fd: fd, Name: name, DirectAction: true}
+	filter := &netlink.BpfFilter{FilterAttrs: attrs(ifindex, at), Fd: fd, Name: name, DirectAction: true}
 	if err := netlink.FilterReplace(filter); err != nil {
-		return fmt.Errorf("attach %s to %s of device %d: %w", name, direction(ingress), ifindex, err)
+		return fmt.Errorf("attach %s to %s of device %d: %w", name, at, ifindex, err)
 	}
 	return nil
 }
@@ -48,14 +78,18 @@ func List(ifindex int) ([]Filter, error) {
 	}
 	var filters []Filter
 	for _, ingress := range []bool{true, false} {
-		list, err := rtnl.Dump(func() ([]netlink.Filter, error) { return netlink.FilterList(link, filterParent(ingress)) })
+		at := Hook{Ingress: ingress}
+		list, err := rtnl.Dump(func() ([]netlink.Filter, error) { return netlink.FilterList(link, at.parent()) })
 		if err != nil {
-			return nil, fmt.Errorf("list filters at %s of %s: %w", direction(ingress), link.Attrs().Name, err)
+			return nil, fmt.Errorf("list filters at %s of %s: %w", at, link.Attrs().Name, err)
 		}
 		for _, filter := range list {
 			bpf, ok := filter.(*netlink.BpfFilter)
-			if ok && bpf.Priority == filterPriority && bpf.Handle == filterHandle {
-				filters = append(filters, Filter{Ingress: ingress, Name: bpf.Name, ProgramID: bpf.Id})
+			if !ok || bpf.Handle != filterHandle {
+				continue
+			}
+			if at.First = bpf.Priority == firstPriority; bpf.Priority == at.priority() {
+				filters = append(filters, Filter{Hook: at, Name: bpf.Name, ProgramID: bpf.Id})
 			}
 		}
 	}
@@ -63,33 +97,19 @@ func List(ifindex int) ([]Filter, error) {
 }
 
 // Delete detaches what Replace attached to a hook; no filter and no device are no error. The clsact qdisc stays: others may use it.
-func Delete(ifindex int, ingress bool) error {
-	err := netlink.FilterDel(&netlink.BpfFilter{FilterAttrs: attrs(ifindex, ingress)})
+func Delete(ifindex int, at Hook) error {
+	err := netlink.FilterDel(&netlink.BpfFilter{FilterAttrs: attrs(ifindex, at)})
 	// EINVAL: there is no clsact qdisc.
 	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
 		return nil
 	}
-	return fmt.Errorf("detach from %s of device %d: %w", direction(ingress), ifindex, err)
+	return fmt.Errorf("detach from %s of device %d: %w", at, ifindex, err)
 }
 
-func attrs(ifindex int, ingress bool) netlink.FilterAttrs {
+func attrs(ifindex int, at Hook) netlink.FilterAttrs {
 	return netlink.FilterAttrs{
-		LinkIndex: ifindex, Parent: filterParent(ingress), Handle: filterHandle, Priority: filterPriority, Protocol: unix.ETH_P_ALL,
+		LinkIndex: ifindex, Parent: at.parent(), Handle: filterHandle, Priority: at.priority(), Protocol: unix.ETH_P_ALL,
 	}
-}
-
-func filterParent(ingress bool) uint32 {
-	if ingress {
-		return netlink.HANDLE_MIN_INGRESS
-	}
-	return netlink.HANDLE_MIN_EGRESS
-}
-
-func direction(ingress bool) string {
-	if ingress {
-		return "ingress"
-	}
-	return "egress"
 }
 
 // Ensure adds a clsact qdisc to a device unless it has one.

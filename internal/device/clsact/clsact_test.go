@@ -63,15 +63,15 @@ func TestReplaceFilter(t *testing.T) {
 			t.Errorf("filters on a new device: %v", got)
 		}
 		for _, ingress := range []bool{true, false} {
-			if err := Delete(up, ingress); err != nil {
+			if err := Delete(up, Hook{Ingress: ingress}); err != nil {
 				t.Errorf("nothing to delete: %v", err)
 			}
-			if err := Replace(up, ingress, first, "from_pod"); err != nil {
+			if err := Replace(up, Hook{Ingress: ingress}, first, "from_pod"); err != nil {
 				return err
 			}
 		}
 		before := list()
-		if err := Replace(up, true, second, "from_pod_2"); err != nil {
+		if err := Replace(up, Hook{Ingress: true}, second, "from_pod_2"); err != nil {
 			return err
 		}
 		after := list()
@@ -96,7 +96,7 @@ func TestReplaceFilter(t *testing.T) {
 			t.Errorf("%d filters at ingress, want 1", len(all))
 		}
 		for _, ingress := range []bool{true, false, false} {
-			if err := Delete(up, ingress); err != nil {
+			if err := Delete(up, Hook{Ingress: ingress}); err != nil {
 				return err
 			}
 		}
@@ -117,18 +117,18 @@ func TestReplaceFilterLeavesOthersAlone(t *testing.T) {
 		if err := Ensure(up); err != nil {
 			return err
 		}
-		foreign := attrs(up, true)
+		foreign := attrs(up, Hook{Ingress: true})
 		foreign.Priority = 1
 		if err := netlink.FilterAdd(&netlink.BpfFilter{FilterAttrs: foreign, Fd: program, Name: "foreign", DirectAction: true}); err != nil {
 			return err
 		}
-		if err := Replace(up, true, program, "ours"); err != nil {
+		if err := Replace(up, Hook{Ingress: true}, program, "ours"); err != nil {
 			return err
 		}
 		if got, err := List(up); err != nil || len(got) != 1 || got[0].Name != "ours" {
 			t.Errorf("our filters: %v, error %v", got, err)
 		}
-		if err := Delete(up, true); err != nil {
+		if err := Delete(up, Hook{Ingress: true}); err != nil {
 			return err
 		}
 		link, err := netlink.LinkByIndex(up)
@@ -152,15 +152,15 @@ func TestReplaceFilterErrors(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := Replace(up, true, -1, "from_pod"); err == nil || !strings.Contains(err.Error(), "attach from_pod to ingress") {
+		if err := Replace(up, Hook{Ingress: true}, -1, "from_pod"); err == nil || !strings.Contains(err.Error(), "attach from_pod to ingress") {
 			t.Errorf("no program: %v", err)
 		}
-		if err := Replace(4711, false, -1, "to_pod"); err == nil || !strings.Contains(err.Error(), "clsact qdisc to device 4711") {
+		if err := Replace(4711, Hook{Ingress: false}, -1, "to_pod"); err == nil || !strings.Contains(err.Error(), "clsact qdisc to device 4711") {
 			t.Errorf("no device: %v", err)
 		}
 		if _, err := List(4711); err == nil {
 			t.Error("filters of no device")
 		}
-		return Delete(4711, true)
+		return Delete(4711, Hook{Ingress: true})
 	})
 }

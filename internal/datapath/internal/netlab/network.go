@@ -24,6 +24,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
 	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/sock"
 	"github.com/beeline-cni/beeline/internal/device/sysctl"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
 	"github.com/beeline-cni/beeline/internal/testenv"
@@ -67,6 +68,10 @@ type Pod struct {
 	id   string
 	// namespace is Endpoint.Namespace.
 	namespace int
+	// macvlan: the pod is on the node's uplink, and its host end carries the node's packets only.
+	macvlan bool
+	// cookie of the pod's network namespace.
+	cookie uint64
 }
 
 func NewNetns(tb testing.TB) Netns {
@@ -322,6 +327,9 @@ func (n *Node) Endpoints() map[netip.Addr]fwd.Endpoint {
 	all := map[netip.Addr]fwd.Endpoint{}
 	for _, p := range n.pods {
 		e := fwd.Endpoint{Interface: p.Pair.HostIndex, PodMAC: p.Mac, HostMAC: p.Gateway, Namespace: p.namespace}
+		if p.macvlan {
+			e.Parent, e.Underlay = n.Uplink.Index, true
+		}
 		all[p.V4], all[p.V6] = e, e
 	}
 	return all
@@ -332,6 +340,11 @@ func (n *Node) Start(tb testing.TB, legacy bool) {
 	tb.Helper()
 	n.Do(tb, func() (err error) {
 		n.Cfg.Netkit = testenv.DeviceKind() == string(device.Netkit)
+		if n.Cfg.Macvlan {
+			if n.Cfg.HostNetns, err = sock.NetnsCookie(); err != nil {
+				return err
+			}
+		}
 		if n.borrowed == nil {
 			n.D, err = harness.Borrow(n.Cfg, n.ProgramsHere(), fixtures.TestLog(tb))
 			n.borrowed = n.D
@@ -364,7 +377,11 @@ func (n *Node) Start(tb testing.TB, legacy bool) {
 				return err
 			}
 		}
-		if err := n.D.AttachUplink("eth0", n.Uplink.Index); err != nil {
+		attach := n.D.AttachUplink
+		if n.Cfg.Macvlan {
+			attach = n.D.AttachParent
+		}
+		if err := attach("eth0", n.Uplink.Index); err != nil {
 			return err
 		}
 		if n.TunnelIndex != 0 {
