@@ -27,7 +27,7 @@ func addNodeFlags(f *pflag.FlagSet, c *agent.Config) {
 func addNetworkFlags(f *pflag.FlagSet, c *agent.Config) {
 	f.StringVar(&c.Uplink, "uplink", c.Uplink, "comma-separated devices to the external network, the one to other nodes first; auto: by the node's address and the default routes")
 	f.IntVar(&c.MTU, "mtu", c.MTU, "MTU of pods in bytes; 0: the uplink's")
-	f.StringVar((*string)(&c.Device), "device", string(c.Device), "kind of the devices of new pods: auto (netkit where the kernel supports it), veth, netkit")
+	f.StringVar((*string)(&c.Device), "device", string(c.Device), "kind of the devices of new pods: auto (netkit where the kernel supports it), veth, netkit, macvlan (for pods of an IPPool that names no kind; auto for others)")
 	f.StringVar(&c.VethRuntimeClasses, "veth-runtime-classes", c.VethRuntimeClasses, "comma-separated runtime classes whose pods get veth devices, which virtual machines need; * stands for any characters; empty: none")
 	f.StringVar((*string)(&c.Routing), "routing", string(c.Routing), "what forwards packets of pods: ebpf, kernel")
 	f.StringVar((*string)(&c.Tunnel), "tunnel", string(c.Tunnel), "which nodes to reach through VXLAN: none, vxlan (all), auto (nodes of other subnets)")

@@ -11,12 +11,12 @@ import (
 func (a *Agent) endpointOptions() endpoint.Options {
 	return endpoint.Options{
 		Config: a.config.NodeConfig, LB: a.config.ServiceConfig, MetricsAddress: a.config.MetricsAddress,
-		Device: a.modes.Device, NoNetkit: a.modes.NoNetkit, StateDir: a.config.StateDir, Routing: a.modes.Routing, Lock: &a.mu, Pool: a.pool, IPPools: a.ipPools,
+		Device: a.modes.Device, DeviceOfPools: a.modes.DeviceOfPools, NoNetkit: a.modes.NoNetkit, StateDir: a.config.StateDir, Routing: a.modes.Routing, Lock: &a.mu, Pool: a.pool, IPPools: a.ipPools,
 		Datapath: endpoint.Datapath{
-			Endpoints: a.datapath.Endpoints, Routes: a.datapath.Routes, ForgetConnections: a.datapath.Conntrack.Forget,
+			Endpoints: a.datapath.Endpoints, Macvlans: a.datapath.Macvlans, Routes: a.datapath.Routes, ForgetConnections: a.datapath.Conntrack.Forget,
 			Detach: a.datapath.Detach, CheckPod: a.datapath.CheckPod,
 		},
-		AttachForStack: a.programs.AttachForStack, Reconcile: a.wake.Set, FailClosed: a.failClosed, Expiry: a.expiry, Services: a.services, Policies: a.policies, Log: a.log,
+		AttachForStack: a.programs.AttachForStack, AttachParent: a.programs.AttachParent, Reconcile: a.wake.Set, FailClosed: a.failClosed, Expiry: a.expiry, Services: a.services, Policies: a.policies, Log: a.log,
 	}
 }
 

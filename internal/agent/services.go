@@ -29,6 +29,7 @@ func (c Config) datapath(w mode.Modes) (config.Datapath, error) {
 		Root:          c.BPFFS,
 		Netkit:        w.NoNetkit == nil,
 		EBPFRouting:   w.Routing == node.RoutingEBPF,
+		Macvlan:       w.Routing == node.RoutingEBPF,
 		Masquerade:    c.Masquerade,
 		StackServices: w.Services == lb.ModeKubeProxy,
 		Services:      w.Services == lb.ModeEBPF,

@@ -40,8 +40,10 @@ type PrepareRequest struct {
 
 // Preparation is what the plugin needs to know to make the device of a pod.
 type Preparation struct {
-	// Device is the kind of the device: "veth" or "netkit".
+	// Device is the kind of the device: "veth", "netkit" or "macvlan".
 	Device string `json:"device"`
+	// Parent is the index of the parent of a macvlan device.
+	Parent int `json:"parent,omitempty"`
 }
 
 // AddRequest requests an endpoint for an existing pod device: the plugin has created the pair and moved one end into
@@ -93,8 +95,10 @@ type Endpoint struct {
 	Netns       string `json:"netns"`
 	HostDevice  string `json:"hostDevice"`
 	HostIfIndex int    `json:"hostIfIndex"`
-	// Device is the kind of the pod's device: "veth" or "netkit".
+	// Device is the kind of the pod's device: "veth", "netkit" or "macvlan".
 	Device string `json:"device,omitempty"`
+	// Macvlan is what else a macvlan device has.
+	Macvlan *Macvlan `json:"macvlan,omitempty"`
 	// HostMAC and PodMAC are the link-layer addresses of the two ends, in colon notation.
 	HostMAC string `json:"hostMAC"`
 	PodMAC  string `json:"podMAC"`
@@ -119,6 +123,24 @@ type Endpoint struct {
 	PortMappings []PortMapping `json:"portMappings,omitempty"`
 	// State is StateReady, or a sentence on what is wrong.
 	State string `json:"state"`
+}
+
+// Macvlan is what the node knows of a pod's macvlan device.
+type Macvlan struct {
+	// Parent is the index of the device of the node that it is on.
+	Parent int `json:"parent"`
+	// NetnsCookie is that of the pod's network namespace (SO_NETNS_COOKIE), the only one that may send with the device's MAC.
+	NetnsCookie uint64 `json:"netnsCookie"`
+	// Routes are those of the pod by the device, in the order in which the kernel takes them. A family without a default route there has
+	// the node as its router.
+	Routes []PodRoute `json:"routes,omitempty"`
+}
+
+// PodRoute is a route of a pod.
+type PodRoute struct {
+	To netip.Prefix `json:"to"`
+	// Via is a router; missing for hosts on the link.
+	Via netip.Addr `json:"via,omitzero"`
 }
 
 // GCRequest lists the valid attachments of a network; every other endpoint of that network is removed. Endpoints of

@@ -62,6 +62,11 @@ type IPPool struct {
 	NamespaceMax int
 }
 
+// SameLink reports whether pods of both pools have the same kind of device on the same uplink.
+func (p *IPPool) SameLink(other *IPPool) bool {
+	return p.Device == other.Device && p.Uplink == other.Uplink && p.VLAN == other.VLAN
+}
+
 // Key gives the name.
 func (p *IPPool) Key() Key { return Key{Name: p.Name} }
 

@@ -57,18 +57,23 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	}); err != nil {
 		return agentError("prepare the endpoint", conf.AgentSocket, err)
 	}
-	dev, err := p.Devices.Create(device.PodSpec{Kind: device.Kind(prepared.Device), ContainerID: args.ContainerID, IfName: args.IfName, Netns: args.Netns})
+	dev, err := p.Devices.Create(device.PodSpec{Kind: device.Kind(prepared.Device), ContainerID: args.ContainerID, IfName: args.IfName, Netns: args.Netns, Parent: prepared.Parent})
 	if err != nil {
 		return deviceError("create the pod's device", err)
 	}
 	defer p.undo(&err, "delete the pod's device", func() error { return p.Devices.Delete(dev.HostName) })
+	var macvlan *agentapi.Macvlan
+	if device.Kind(prepared.Device) == device.Macvlan {
+		macvlan = &agentapi.Macvlan{Parent: prepared.Parent, NetnsCookie: dev.NetnsCookie}
+		defer p.undo(&err, "delete the pod's device", func() error { return p.Devices.DeleteMacvlan(args.Netns, args.IfName) })
+	}
 
 	var endpoint *agentapi.Endpoint
 	err = p.request(func(ctx context.Context) (err error) {
 		endpoint, err = agent.Add(ctx, agentapi.AddRequest{Direct: conf.Routing == routingEBPF, IPPool: conf.IPPool, Endpoint: agentapi.Endpoint{
 			Attachment: attachment(args), Network: conf.Name, Netns: args.Netns, Pod: pod,
 			HostDevice: dev.HostName, HostIfIndex: dev.HostIndex, HostMAC: dev.HostMAC.String(), PodMAC: dev.PodMAC.String(),
-			ThroughStack: throughStack, PortMappings: ports,
+			Macvlan: macvlan, ThroughStack: throughStack, PortMappings: ports,
 		}})
 		return err
 	})
@@ -82,13 +87,14 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 		})
 	})
 
-	cfg, err := podConfig(endpoint, dev.HostMAC)
-	if err != nil {
+	if err := checkAddresses(endpoint); err != nil {
 		return err
 	}
-	if cfg.Second, err = p.Devices.IsSecond(args.Netns, args.IfName); err != nil {
+	second, err := p.Devices.IsSecond(args.Netns, args.IfName)
+	if err != nil {
 		return deviceError("find the pod's default routes", err)
 	}
+	cfg := podConfig(endpoint, dev.HostMAC, second)
 	if err := p.Devices.Configure(args.Netns, args.IfName, cfg); err != nil {
 		return deviceError("configure the pod's device", err)
 	}
@@ -150,20 +156,32 @@ var (
 	gatewayIPv6 = netip.MustParseAddr("fe80::1")
 )
 
-// podConfig is the configuration of the pod's end. It validates the endpoint, so that a bug of the agent does not break
-// the pod.
-func podConfig(endpoint *agentapi.Endpoint, hostMAC net.HardwareAddr) (device.PodConfig, error) {
-	config := device.PodConfig{MTU: endpoint.MTU, Networks: endpoint.Networks, HostMAC: hostMAC}
+// checkAddresses validates the endpoint, so that a bug of the agent does not break the pod.
+func checkAddresses(endpoint *agentapi.Endpoint) error {
+	if len(endpoint.Addresses) == 0 || !endpoint.Addresses[0].IsValid() {
+		return types.NewError(types.ErrInternal, fmt.Sprintf("response of the agent: addresses %v", endpoint.Addresses), "")
+	}
+	return nil
+}
+
+// podConfig is the configuration of the pod's end.
+func podConfig(endpoint *agentapi.Endpoint, hostMAC net.HardwareAddr, second bool) device.PodConfig {
+	config := device.PodConfig{MTU: endpoint.MTU, Second: second, Networks: endpoint.Networks, HostMAC: hostMAC, Announce: endpoint.Macvlan != nil}
+	if endpoint.Macvlan != nil && !second {
+		for _, route := range endpoint.Macvlan.Routes {
+			config.Routes = append(config.Routes, device.PodRoute(route))
+		}
+	}
 	for _, addr := range endpoint.Addresses {
+		config.Addresses = append(config.Addresses, netip.PrefixFrom(addr, addr.BitLen()))
+		if config.NextHop(addr).IsValid() {
+			continue
+		}
 		gateway := gatewayIPv6
 		if addr.Is4() {
 			gateway = gatewayIPv4
 		}
-		config.Addresses = append(config.Addresses, netip.PrefixFrom(addr, addr.BitLen()))
 		config.Gateways = append(config.Gateways, gateway)
 	}
-	if len(config.Addresses) == 0 || !config.Addresses[0].IsValid() {
-		return config, types.NewError(types.ErrInternal, fmt.Sprintf("response of the agent: addresses %v", endpoint.Addresses), "")
-	}
-	return config, nil
+	return config
 }

@@ -147,7 +147,7 @@ func TestAddRejectsTheNodesOwnNamespace(t *testing.T) {
 
 func TestPodConfigRejectsBadResponses(t *testing.T) {
 	for _, bad := range [][]netip.Addr{nil, {{}}} {
-		if _, err := podConfig(&agentapi.Endpoint{Addresses: bad}, nil); err == nil || !strings.Contains(err.Error(), "response of the agent: addresses [") {
+		if err := checkAddresses(&agentapi.Endpoint{Addresses: bad}); err == nil || !strings.Contains(err.Error(), "response of the agent: addresses [") {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}

@@ -42,12 +42,13 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	if endpoint.State != agentapi.StateReady {
 		return differs("the agent reports state %s", endpoint.State)
 	}
-	want, err := compare(prev, endpoint, args)
+	second, err := p.Devices.IsSecond(args.Netns, args.IfName)
+	if err != nil {
+		return differs("%v", err)
+	}
+	want, err := compare(prev, endpoint, args, second)
 	if err != nil {
 		return err
-	}
-	if want.Second, err = p.Devices.IsSecond(args.Netns, args.IfName); err != nil {
-		return differs("%v", err)
 	}
 	if err := p.Devices.Check(args.Netns, args.IfName, want); err != nil {
 		return differs("%v", err)
@@ -76,7 +77,7 @@ func (c *config) prevResult() (*current.Result, error) {
 }
 
 // compare checks the result against the endpoint and returns the expected network of the pod.
-func compare(prev *current.Result, endpoint *agentapi.Endpoint, args *skel.CmdArgs) (device.PodConfig, error) {
+func compare(prev *current.Result, endpoint *agentapi.Endpoint, args *skel.CmdArgs, second bool) (device.PodConfig, error) {
 	host := device.HostName(args.ContainerID, args.IfName)
 	if endpoint.HostDevice != host {
 		return device.PodConfig{}, differs("the agent's endpoint is on device %s, want %s", endpoint.HostDevice, host)
@@ -97,11 +98,14 @@ func compare(prev *current.Result, endpoint *agentapi.Endpoint, args *skel.CmdAr
 		return device.PodConfig{}, differs("the agent's endpoint has the host address %q: %v", endpoint.HostMAC, err)
 	}
 
-	want := device.PodConfig{HostMAC: hostMAC}
-	if pod.Mtu == endpoint.MTU {
-		// Otherwise a chained plugin, or the agent with the uplink's MTU, changed it later.
-		want.MTU = endpoint.MTU
+	if err := checkAddresses(endpoint); err != nil {
+		return device.PodConfig{}, differs("%v", err)
 	}
+	want := podConfig(endpoint, hostMAC, second)
+	if pod.Mtu != endpoint.MTU {
+		want.MTU = 0 // a chained plugin, or the agent with the uplink's MTU, changed it later
+	}
+	var addresses []netip.Addr
 	for _, ip := range prev.IPs {
 		if ip.Interface != nil && *ip.Interface != index {
 			continue
@@ -111,17 +115,16 @@ func compare(prev *current.Result, endpoint *agentapi.Endpoint, args *skel.CmdAr
 		if !okAddr || !okGateway || !slices.Contains(endpoint.Addresses, addr.Unmap()) {
 			continue // added by a chained plugin
 		}
-		addr = addr.Unmap()
-		want.Addresses = append(want.Addresses, netip.PrefixFrom(addr, addr.BitLen()))
-		want.Gateways = append(want.Gateways, gateway.Unmap())
+		addr, gateway = addr.Unmap(), gateway.Unmap()
+		if next := want.NextHop(addr); gateway != next {
+			return device.PodConfig{}, differs("the gateway of %s is %s in prevResult, not %s", addr, gateway, next)
+		}
+		addresses = append(addresses, addr)
 	}
 	for _, addr := range endpoint.Addresses {
-		if !slices.ContainsFunc(want.Addresses, func(p netip.Prefix) bool { return p.Addr() == addr }) {
+		if !slices.Contains(addresses, addr) {
 			return device.PodConfig{}, differs("the agent's endpoint has the address %s, which prevResult lacks on %s", addr, args.IfName)
 		}
-	}
-	if len(want.Addresses) == 0 {
-		return device.PodConfig{}, differs("the agent's endpoint has no address")
 	}
 	return want, nil
 }

@@ -63,7 +63,7 @@ func TestParseConfigRejects(t *testing.T) {
 		"capabilities":        {`,"capabilities":{"dns":"yes"}`, `field "capabilities": got string, want bool`},
 		"prevResult":          {`,"prevResult":"x"`, `field "prevResult": got string`},
 		"valid attachments":   {`,"cni.dev/valid-attachments":{}`, `field "cni.dev/valid-attachments": got object`},
-		"device":              {`,"device":"tap"`, `field "device": "tap" is not one of ["veth" "netkit"]`},
+		"device":              {`,"device":"tap"`, `field "device": "tap" is not one of ["veth" "netkit" "macvlan"]`},
 		"routing":             {`,"routing":"stack"`, `field "routing": "stack" is neither "ebpf" nor "kernel"`},
 		"routing's type":      {`,"routing":true`, `field "routing": got bool, want string`},
 		"disableCheck's type": {`,"disableCheck":"no"`, `field "disableCheck": got string, want bool`},

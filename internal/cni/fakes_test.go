@@ -126,6 +126,8 @@ func (w fakeDevices) Delete(name string) error {
 	return nil
 }
 
+func (w fakeDevices) DeleteMacvlan(string, string) error { return w.step("delete macvlan") }
+
 type fakeAgent struct{ *fakeNode }
 
 // addresses and mtu are what the agent gives every pod.

@@ -109,7 +109,7 @@ func TestCheck(t *testing.T) {
 			e.Addresses = e.Addresses[:1:1]
 			e.Addresses = append(e.Addresses, gatewayIPv6)
 		}), ErrDiffers, "address fe80::1"},
-		{"no address", endpoint(func(e *agentapi.Endpoint) { e.Addresses = nil }), ErrDiffers, "no address"},
+		{"no address", endpoint(func(e *agentapi.Endpoint) { e.Addresses = nil }), ErrDiffers, "addresses []"},
 		{"bad MAC", endpoint(func(e *agentapi.Endpoint) { e.HostMAC = "x" }), ErrDiffers, `host address "x"`},
 		{"pod MAC changed", func(_ *fakeNode, r map[string]any) { iface(r, 1)["mac"] = "06:00:00:00:00:99" }, ErrDiffers, "06:00:00:00:00:99 in prevResult"},
 		{"host device not in result", func(_ *fakeNode, r map[string]any) { iface(r, 0)["name"] = "cali1" }, ErrDiffers, "is not in prevResult"},

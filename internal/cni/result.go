@@ -24,8 +24,8 @@ func result(dev device.PodDevice, netns string, cfg device.PodConfig, dns types.
 		},
 		DNS: dns,
 	}
-	for i, prefix := range cfg.Addresses {
-		gateway := net.IP(cfg.Gateways[i].AsSlice())
+	for _, prefix := range cfg.Addresses {
+		gateway := net.IP(cfg.NextHop(prefix.Addr()).AsSlice())
 		r.IPs = append(r.IPs, &current.IPConfig{Interface: current.Int(podInterface), Address: ipNet(prefix), Gateway: gateway})
 		if !cfg.Second {
 			r.Routes = append(r.Routes, &types.Route{Dst: defaultOf(prefix.Addr()), GW: gateway})

@@ -7,7 +7,7 @@ import (
 )
 
 // Kind is a kind of pod device. A pod keeps its device for life; a node may have pods of several kinds. The value is the kernel's type
-// of the link.
+// of the link in the pod.
 type Kind string
 
 // The kinds.
@@ -16,10 +16,13 @@ const (
 	Veth Kind = "veth"
 	// Netkit is a pair of devices for BPF programs (Linux 6.7). from_pod runs while the pod sends, without a queue.
 	Netkit Kind = "netkit"
+	// Macvlan is a device on an uplink of the node, its parent, with a MAC that the external network knows. The node's end is that of a
+	// veth pair, whose end in the pod stays down. It is for pods with addresses of an IPPool.
+	Macvlan Kind = "macvlan"
 )
 
 // Kinds are all kinds.
-var Kinds = []Kind{Veth, Netkit}
+var Kinds = []Kind{Veth, Netkit, Macvlan}
 
 // Known reports whether k is one of Kinds.
 func (k Kind) Known() bool { return slices.Contains(Kinds, k) }

@@ -25,7 +25,7 @@ const minIPv6MTU = 1280
 // even a link-local one), ignores router advertisements, forwards, and does not filter by reverse path: once it is up, nothing but
 // programs checks what the pod sends.
 func (p pairs) Create(spec PodSpec) (made PodDevice, err error) {
-	if !spec.Kind.isPair() {
+	if !spec.Kind.Known() {
 		return PodDevice{}, fmt.Errorf("create the device of container %s: unknown kind %q", spec.ContainerID, spec.Kind)
 	}
 	pod, err := ns.GetNS(spec.Netns)
@@ -34,14 +34,19 @@ func (p pairs) Create(spec PodSpec) (made PodDevice, err error) {
 	}
 	defer pod.Close()
 
-	hostMAC, podMAC := podMACs(spec.ContainerID, spec.IfName)
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = HostName(spec.ContainerID, spec.IfName)
-	attrs.HardwareAddr = hostMAC
-	attrs.MTU = spec.MTU
-	peer := netlink.LinkAttrs{Name: spec.IfName, HardwareAddr: podMAC, MTU: spec.MTU, Namespace: netlink.NsFd(int(pod.Fd()))}
+	host, inPod := netlink.NewLinkAttrs(), netlink.LinkAttrs{Name: spec.IfName, MTU: spec.MTU, Namespace: netlink.NsFd(int(pod.Fd()))}
+	host.Name, host.MTU = HostName(spec.ContainerID, spec.IfName), spec.MTU
+	if spec.Kind == Macvlan {
+		return p.createMacvlan(pod, spec, host, inPod)
+	}
+	host.HardwareAddr, inPod.HardwareAddr = podMACs(spec.ContainerID, spec.IfName)
+	return p.createPair(spec, host, inPod)
+}
+
+// createPair makes a pair with these attributes.
+func (p pairs) createPair(spec PodSpec, attrs, peer netlink.LinkAttrs) (made PodDevice, err error) {
 	if err := netlink.LinkAdd(spec.Kind.Pair(attrs, peer)); err != nil {
-		return PodDevice{}, fmt.Errorf("create %s pair %s and %s in %s: %w", spec.Kind, attrs.Name, spec.IfName, spec.Netns, err)
+		return PodDevice{}, fmt.Errorf("create %s pair %s and %s in %s: %w", spec.Kind, attrs.Name, peer.Name, spec.Netns, err)
 	}
 	defer func() {
 		if err != nil {
@@ -60,8 +65,8 @@ func (p pairs) Create(spec PodSpec) (made PodDevice, err error) {
 		return PodDevice{}, err
 	}
 	return PodDevice{
-		HostName: attrs.Name, HostIndex: link.Attrs().Index, HostMAC: hostMAC,
-		PodName: spec.IfName, PodIndex: link.Attrs().ParentIndex, PodMAC: podMAC,
+		HostName: attrs.Name, HostIndex: link.Attrs().Index, HostMAC: attrs.HardwareAddr,
+		PodName: peer.Name, PodIndex: link.Attrs().ParentIndex, PodMAC: peer.HardwareAddr,
 	}, nil
 }
 

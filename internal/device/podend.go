@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/beeline-cni/beeline/internal/device/conflict"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 	"github.com/beeline-cni/beeline/internal/device/sysctl"
@@ -22,13 +23,39 @@ type PodConfig struct {
 	MTU int
 	// Addresses are host prefixes (/32, /128), at most one of each family.
 	Addresses []netip.Prefix
-	// Gateways are the static next hops, one for each family in Addresses.
+	// Gateways are the static next hops, one for each family in Addresses whose default route is not in Routes.
 	Gateways []netip.Addr
 	// Second says that another interface of the pod has the default routes. Networks are then reached by this one.
 	Second   bool
 	Networks []netip.Prefix
 	// HostMAC is the link-layer address of the host end, to which every gateway resolves.
 	HostMAC net.HardwareAddr
+	// Routes are those of a macvlan device, in the order in which the kernel takes them.
+	Routes []PodRoute
+	// Announce tells the hosts of the link which MAC the addresses have.
+	Announce bool
+}
+
+// PodRoute is a route of a pod by its macvlan device.
+type PodRoute struct {
+	To netip.Prefix
+	// Via is a router; the zero Addr for hosts on the link.
+	Via netip.Addr
+}
+
+// NextHop returns the next hop of the default route of addr's family; the zero Addr without one.
+func (c PodConfig) NextHop(addr netip.Addr) netip.Addr {
+	for _, gateway := range c.Gateways {
+		if gateway.Is4() == addr.Is4() {
+			return gateway
+		}
+	}
+	for _, route := range c.Routes {
+		if route.To.Bits() == 0 && route.To.Addr().Is4() == addr.Is4() {
+			return route.Via
+		}
+	}
+	return netip.Addr{}
 }
 
 // sysctls returns the IPv6 settings of the pod's interface. IPv6 is enabled only for a pod with an IPv6 address, without router
@@ -78,8 +105,33 @@ func (podEnd) Configure(netns, ifName string, cfg PodConfig) error {
 				return fmt.Errorf("in the pod: %w", err)
 			}
 		}
+		for _, route := range cfg.Routes {
+			if err := netlink.RouteAdd(route.on(link.Attrs().Index)); err != nil {
+				return fmt.Errorf("add route to %s via %s in the pod: %w", route.To, route.Via, err)
+			}
+		}
+		if !cfg.Announce {
+			return nil
+		}
+		for _, prefix := range cfg.Addresses {
+			device := conflict.Device{Index: link.Attrs().Index, MAC: link.Attrs().HardwareAddr}
+			if err := conflict.Announce(device, prefix.Addr()); err != nil {
+				return fmt.Errorf("by %s in the pod: %w", ifName, err)
+			}
+		}
 		return nil
 	})
+}
+
+// on returns the route by a device.
+func (r PodRoute) on(index int) *netlink.Route {
+	route := &netlink.Route{LinkIndex: index, Dst: rtnl.IPNet(r.To), Table: unix.RT_TABLE_MAIN}
+	if r.Via.IsValid() {
+		route.Gw = r.Via.AsSlice()
+	} else {
+		route.Scope = netlink.SCOPE_LINK
+	}
+	return route
 }
 
 func setUp(name string) error {
@@ -134,7 +186,7 @@ func (podEnd) Check(netns, ifName string, cfg PodConfig) error {
 		if err != nil {
 			return fmt.Errorf("find %s in the pod: %w", ifName, err)
 		}
-		for _, check := range []func(netlink.Link, PodConfig) error{checkLink, checkSysctls, checkAddresses, checkGateways} {
+		for _, check := range []func(netlink.Link, PodConfig) error{checkLink, checkSysctls, checkAddresses, checkGateways, checkPodRoutes} {
 			if err := check(link, cfg); err != nil {
 				return fmt.Errorf("check %s in the pod: %w", ifName, err)
 			}
@@ -206,7 +258,7 @@ func checkGateways(link netlink.Link, cfg PodConfig) error {
 		if !present {
 			return fmt.Errorf("the permanent neighbour entry %s with %s is missing", gateway, cfg.HostMAC)
 		}
-		check := func() error { return checkRoutes(index, gateway) }
+		check := func() error { return checkRoutes(index, gatewayRoutes(index, gateway)) }
 		if cfg.Second {
 			check = func() error { return checkSecond(index, gateway, cfg) }
 		}
@@ -217,20 +269,33 @@ func checkGateways(link netlink.Link, cfg PodConfig) error {
 	return nil
 }
 
-func checkRoutes(index int, gateway netip.Addr) error {
+func checkPodRoutes(link netlink.Link, cfg PodConfig) error {
+	var routes []netlink.Route
+	for _, route := range cfg.Routes {
+		routes = append(routes, *route.on(link.Attrs().Index))
+	}
+	return checkRoutes(link.Attrs().Index, routes)
+}
+
+// checkRoutes checks routes by a device, of any family.
+func checkRoutes(index int, routes []netlink.Route) error {
+	if len(routes) == 0 {
+		return nil
+	}
 	list, err := rtnl.Dump(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(rtnl.Family(gateway), &netlink.Route{LinkIndex: index, Table: unix.RT_TABLE_MAIN},
+		return netlink.RouteListFiltered(unix.AF_UNSPEC, &netlink.Route{LinkIndex: index, Table: unix.RT_TABLE_MAIN},
 			netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
 	})
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}
-	for _, want := range gatewayRoutes(index, gateway) {
+	for _, want := range routes {
 		wantDst, _ := rtnl.Prefix(want.Dst)
 		if !slices.ContainsFunc(list, func(r netlink.Route) bool {
 			dst, ok := rtnl.Prefix(r.Dst)
 			// The kernel may leave out the destination of a default route.
-			return (ok && dst == wantDst || r.Dst == nil && wantDst.Bits() == 0) && r.Gw.Equal(want.Gw)
+			noDst := r.Dst == nil && wantDst.Bits() == 0 && r.Family == rtnl.Family(wantDst.Addr())
+			return (ok && dst == wantDst || noDst) && r.Gw.Equal(want.Gw)
 		}) {
 			return fmt.Errorf("the route %s is missing", want)
 		}

@@ -41,9 +41,12 @@ type PodDevices interface {
 	// SetMTU sets the MTU of both ends, in bytes. netns is the last known path of the pod's namespace; it may be empty or stale.
 	// The error is ErrPodUnreachable if the namespace cannot be entered.
 	SetMTU(hostIndex int, netns string, mtu int) error
-	// Delete deletes a host end and with it the pod's end, its routes and its neighbours. A device that does not exist is no
-	// error; a name without HostPrefix is.
+	// Delete deletes a host end and with it the pod's end, its routes and its neighbours, but for a macvlan device. A device that does
+	// not exist is no error; a name without HostPrefix is.
 	Delete(name string) error
+	// DeleteMacvlan deletes the device ifName in the network namespace at path netns if it is a macvlan device. No such device and no such
+	// path are no errors.
+	DeleteMacvlan(netns, ifName string) error
 }
 
 // ErrPodUnreachable reports that the pod's network namespace cannot be entered; the host end is unchanged.
@@ -59,6 +62,8 @@ type PodSpec struct {
 	Netns string
 	// MTU of both ends in bytes; 0 keeps the kernel's default.
 	MTU int
+	// Parent is the index of the parent of a macvlan device.
+	Parent int
 }
 
 // PodDevice is the device of a pod as Create made it.
@@ -70,11 +75,14 @@ type PodDevice struct {
 	// PodIndex is the index of the pod's end, in the pod's namespace.
 	PodIndex int
 	PodMAC   net.HardwareAddr
+	// NetnsCookie of a pod with a macvlan device is that of its network namespace: see sock.NetnsCookie.
+	NetnsCookie uint64
 }
 
 // HostEnd is the host end of a pod's device.
 type HostEnd struct {
-	Name  string
+	Name string
+	// Kind is Veth for a pod with a macvlan device, too.
 	Kind  Kind
 	Index int
 	MAC   net.HardwareAddr

@@ -16,13 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/conflict"
+	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // poolOf is the manifest of an IPPool in the subnets of a node's addresses, which all pods use: the addresses that end from
-// first to last in each. Groups of IPv6 addresses are hexadecimal, so both have three digits below 256.
-func poolOf(name string, n *node, first, last int) []byte {
+// first to last in each. Groups of IPv6 addresses are hexadecimal, so both have three digits below 256. The pods have this kind of device.
+func poolOf(name string, n *node, device string, first, last int) []byte {
 	var subnets, ranges []string
 	for _, p := range n.Addresses {
 		prefix, _, _ := strings.Cut(p.Addr().String()+"\n", "\n")
@@ -30,8 +32,8 @@ func poolOf(name string, n *node, first, last int) []byte {
 		subnets = append(subnets, fmt.Sprintf("%q", p.Masked()))
 		ranges = append(ranges, fmt.Sprintf("\"%[1]s%[2]d-%[1]s%[3]d\"", prefix[:cut], first, last))
 	}
-	return fmt.Appendf(nil, "apiVersion: networking.beeline.dev/v1alpha1\nkind: IPPool\nmetadata: {name: %s}\nspec:\n  subnets: [%s]\n  ranges: [%s]\n  default: true\n",
-		name, strings.Join(subnets, ", "), strings.Join(ranges, ", "))
+	return fmt.Appendf(nil, "apiVersion: networking.beeline.dev/v1alpha1\nkind: IPPool\nmetadata: {name: %s}\nspec:\n  subnets: [%s]\n  ranges: [%s]\n  default: true\n  device: %s\n",
+		name, strings.Join(subnets, ", "), strings.Join(ranges, ", "), device)
 }
 
 // addPoolPod makes pods until one has addresses of the pool: the agent may not have read it yet.
@@ -53,43 +55,61 @@ func (w *external) addPoolPod(name string) machine {
 func TestRoutedUnderlay(t *testing.T) {
 	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
-		t.Run(routing, func(t *testing.T) {
-			w := newExternal(t, "--routing", routing)
-			t.Cleanup(func() {
-				if drops, err := w.here.api().Drops(context.Background()); t.Failed() {
-					t.Logf("drops: %+v, %v", drops, err)
-				}
-			})
-			w.writeManifest("ippool.yaml", poolOf("office", w.here, 200, 209))
-			pool := w.addPoolPod("pool")
-			for _, other := range []machine{w.outside, w.peer, w.node, w.pod} {
-				w.expect(pool, other, pool)
-				w.expect(other, pool, other)
-			}
-			w.expect(pool, w.far, pool)
-			second := w.addPoolPod("second")
-			w.expect(pool, second, pool)
-			w.expect(second, pool, second)
-			w.expect(w.pod, w.outside, w.node)
-			w.expectDefence(pool)
-			for i := range w.outside.addresses {
-				w.expectRejection(pool, w.outside, i)
-				w.expectRejection(w.outside, pool, i)
-				w.expectFragments(pool, w.outside, i)
-				w.expectFragments(w.outside, pool, i)
-			}
-			if n := w.masqueradeDrops(w.here); n > 0 {
-				t.Errorf("%d packets dropped as no_masquerade_address", n)
-			}
-			// The addresses survive a restart of the agent.
-			w.kill(w.here)
-			w.expect(w.outside, pool, w.outside)
-			w.start(w.here, current(t), "--routing", routing)
-			w.waitReady(w.here)
-			w.expect(pool, w.outside, pool)
-			w.expect(w.outside, pool, w.outside)
-		})
+		t.Run(routing, func(t *testing.T) { testUnderlay(t, testenv.DeviceKind(), "--routing", routing) })
 	}
+}
+
+// So is one with a macvlan device, which answers itself.
+func TestMacvlan(t *testing.T) {
+	t.Parallel()
+	testUnderlay(t, string(device.Macvlan))
+}
+
+// testUnderlay connects pods of a pool with all others, and restarts the agent.
+func testUnderlay(t *testing.T, device string, flags ...string) {
+	w := newExternal(t, flags...)
+	t.Cleanup(func() {
+		if drops, err := w.here.api().Drops(context.Background()); t.Failed() {
+			t.Logf("drops: %+v, %v", drops, err)
+		}
+	})
+	w.writeManifest("ippool.yaml", poolOf("office", w.here, device, 200, 209))
+	pool := w.addPoolPod("pool")
+	for _, other := range []machine{w.outside, w.peer, w.node, w.pod} {
+		w.expect(pool, other, pool)
+		w.expect(other, pool, other)
+	}
+	w.expect(pool, w.far, pool)
+	second := w.addPoolPod("second")
+	endpoints, err := w.here.api().Endpoints(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range endpoints {
+		if slices.Contains(second.addresses, p.Addresses[0]) && p.Device != device {
+			t.Errorf("the device of a pod of the pool is %q, want %q", p.Device, device)
+		}
+	}
+	w.expect(pool, second, pool)
+	w.expect(second, pool, second)
+	w.expect(w.pod, w.outside, w.node)
+	w.expectDefence(pool)
+	for i := range w.outside.addresses {
+		w.expectRejection(pool, w.outside, i)
+		w.expectRejection(w.outside, pool, i)
+		w.expectFragments(pool, w.outside, i)
+		w.expectFragments(w.outside, pool, i)
+	}
+	if n := w.masqueradeDrops(w.here); n > 0 {
+		t.Errorf("%d packets dropped as no_masquerade_address", n)
+	}
+	// The addresses survive a restart of the agent.
+	w.kill(w.here)
+	w.expect(w.outside, pool, w.outside)
+	w.start(w.here, current(t), flags...)
+	w.waitReady(w.here)
+	w.expect(pool, w.outside, pool)
+	w.expect(w.outside, pool, w.outside)
 }
 
 // A pod never gets an address that another machine of the network has.
@@ -117,7 +137,7 @@ func TestConflictingAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.writeManifest("ippool.yaml", poolOf("office", w.here, 210, 212))
+	w.writeManifest("ippool.yaml", poolOf("office", w.here, testenv.DeviceKind(), 210, 212))
 	pool := w.addPoolPod("pool")
 	for _, a := range pool.addresses {
 		if theirs[a] {
@@ -149,7 +169,7 @@ func (w *external) expectDefence(pod machine) {
 func TestSecondInterfaceOfPool(t *testing.T) {
 	t.Parallel()
 	w := newExternal(t)
-	w.writeManifest("ippool.yaml", bytes.Replace(poolOf("office", w.here, 220, 229), []byte("default: true"), []byte("default: false"), 1))
+	w.writeManifest("ippool.yaml", bytes.Replace(poolOf("office", w.here, testenv.DeviceKind(), 220, 229), []byte("default: true"), []byte("default: false"), 1))
 	pod := w.addPod(w.here, "double")
 	first := machine{"eth0", pod.Netns, pod.Addresses}
 	own := pluginConf(w.here)
@@ -189,7 +209,7 @@ func TestSecondInterfaceOfPool(t *testing.T) {
 func TestServicesOfPoolPods(t *testing.T) {
 	t.Parallel()
 	b := newServiceLab(t)
-	b.writeManifest("ippool.yaml", poolOf("office", b.here, 230, 239))
+	b.writeManifest("ippool.yaml", poolOf("office", b.here, testenv.DeviceKind(), 230, 239))
 	pool, second := b.addPoolPod("pool"), b.addPoolPod("second")
 	hostNetwork := machine{"host network", b.node.netns, b.node.addresses}
 	for _, backend := range []machine{pool, b.far, b.pod, hostNetwork} {

@@ -34,7 +34,7 @@ func (e *Endpoints) adopt() error {
 		return err
 	}
 	for _, d := range devices { // files of version 0.1.0 lack it
-		if p, ok := e.all[d.Name]; ok {
+		if p, ok := e.all[d.Name]; ok && p.Device == "" {
 			p.Device = string(d.Kind)
 			e.all[d.Name] = p
 		}
@@ -75,6 +75,10 @@ func (e *Endpoints) adoptFromTable(devices []device.HostEnd) error {
 	if err != nil {
 		return err
 	}
+	macvlans, err := e.Datapath.Macvlans.All()
+	if err != nil {
+		return err
+	}
 	for _, d := range devices {
 		if _, ok := e.all[d.Name]; ok {
 			continue
@@ -93,6 +97,11 @@ func (e *Endpoints) adoptFromTable(devices []device.HostEnd) error {
 			continue // an incomplete ADD; its DEL removes the device
 		}
 		slices.SortFunc(p.Addresses, netip.Addr.Compare)
+		for key, entry := range macvlans {
+			if entry.Interface == d.Index {
+				p.Device, p.Macvlan = string(device.Macvlan), &agentapi.Macvlan{Parent: key.Parent, NetnsCookie: entry.Netns}
+			}
+		}
 		e.Log.Warn("endpoint file missing, endpoint recovered from the datapath", "device", d.Name, "addresses", p.Addresses)
 		e.all[d.Name] = p
 	}

@@ -42,11 +42,21 @@ func (e *Endpoints) FollowMTU(mtu int, failed func(agentapi.Endpoint, error)) {
 
 // followMTU sets the MTU of an existing pod to that of the uplink.
 func (e *Endpoints) followMTU(p agentapi.Endpoint, mtu int) error {
+	if p.Macvlan != nil {
+		if uplink, ok := e.poolUplink(p.Pool); ok {
+			mtu = min(mtu, uplink.MTU)
+		}
+	}
 	if mtu == 0 || p.MTU == mtu {
 		return nil
 	}
 	if err := device.Pods.SetMTU(p.HostIfIndex, p.Netns, mtu); err != nil {
 		return err
+	}
+	if p.Macvlan != nil {
+		if err := setMacvlanMTU(p, mtu); err != nil {
+			return err
+		}
 	}
 	e.Log.Info("pod has a new MTU", "pod", p.PodName(), "old", p.MTU, "new", mtu)
 	p.MTU = mtu

@@ -44,6 +44,11 @@ func (e *Endpoints) connect(p agentapi.Endpoint) (closed uint64, err error) {
 			return 0, err
 		}
 	}
+	if p.Macvlan != nil {
+		if err := e.Datapath.Macvlans.Set(node.MacvlanEntry(p)); err != nil {
+			return 0, err
+		}
+	}
 	for _, addr := range p.Addresses {
 		if err := e.Datapath.ForgetConnections(addr); err != nil { // entries of an earlier pod; a killed agent may have left them
 			return 0, err
@@ -90,6 +95,10 @@ func (e *Endpoints) remove(hostDevice string) error {
 func (e *Endpoints) forget(p agentapi.Endpoint) error {
 	e.FailClosed.Remove(p.HostDevice)
 	var errs []error
+	if p.Macvlan != nil {
+		key, _ := node.MacvlanEntry(p)
+		errs = append(errs, e.Datapath.Macvlans.Delete(key))
+	}
 	for _, addr := range p.Addresses {
 		errs = append(errs, e.Datapath.Endpoints.Delete(addr), route.Delete(route.Route{Prefix: node.HostPrefix(addr), Device: p.HostIfIndex}))
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/device"
 )
 
 // forgottenAfter is how long a pod must be gone and silent before the agent removes its endpoint. The slowest
@@ -119,7 +118,7 @@ func (e *Endpoints) clusterPods(source cluster.Source, snapshot *cluster.Snapsho
 
 // DropForgotten removes the endpoints of forgotten pods, with their devices, so that their addresses are free.
 func (e *Endpoints) DropForgotten(source cluster.Source, snapshot *cluster.Snapshot) {
-	for _, name := range e.forgotten.look(time.Now(), e.all, e.clusterPods(source, snapshot), device.Pods.PacketsFrom) {
+	for _, name := range e.forgotten.look(time.Now(), e.all, e.clusterPods(source, snapshot), e.packetsFrom) {
 		p := e.all[name]
 		e.Log.Warn("endpoint removed without a DEL: its pod does not exist in the cluster, and sends nothing or has been gone for a day",
 			"pod", p.PodName(), "addresses", p.Addresses, "device", name)

@@ -58,7 +58,7 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 		expiry := conntrack.New(conntrack.Kernel{}, &loop.Beat{}, log)
 		all, err := New(Options{
 			StateDir: stateDir, Pool: pool, FailClosed: failclosed.New(failclosed.Node(dp.AttachPod), true, log), Expiry: expiry, Log: log,
-			Datapath: Datapath{Endpoints: dp.Endpoints, ForgetConnections: dp.Conntrack.Forget, Detach: dp.Detach, CheckPod: dp.CheckPod},
+			Datapath: Datapath{Endpoints: dp.Endpoints, Macvlans: dp.Macvlans, ForgetConnections: dp.Conntrack.Forget, Detach: dp.Detach, CheckPod: dp.CheckPod},
 		}, Node{})
 		if err != nil {
 			return err

@@ -19,6 +19,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
+	"github.com/beeline-cni/beeline/internal/datapath/macvlan"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/flow"
@@ -32,9 +33,10 @@ type Options struct {
 	Config         node.Config
 	LB             lb.Config
 	MetricsAddress string
-	// Device is the kind of the devices of new pods; NoNetkit says why it cannot be netkit.
-	Device   device.Kind
-	NoNetkit error
+	// Device is the kind of the devices of new pods; NoNetkit says why it cannot be netkit. DeviceOfPools is that of pods whose IPPool names
+	// none; empty: Device.
+	Device, DeviceOfPools device.Kind
+	NoNetkit              error
 	// StateDir has the directory of endpoint files.
 	StateDir string
 	// Routing is the active routing.
@@ -50,6 +52,8 @@ type Options struct {
 	Datapath Datapath
 	// AttachForStack attaches what uplinks need for the first pod that goes through the kernel stack. The lock is held.
 	AttachForStack func() error
+	// AttachParent attaches what a device needs before it gets macvlan devices of pods. The lock is held.
+	AttachParent func(name string, index int) error
 	// Reconcile requests a reconciliation.
 	Reconcile  func()
 	FailClosed *failclosed.Pods
@@ -64,6 +68,7 @@ type Options struct {
 // Datapath is what Endpoints use of the datapath.
 type Datapath struct {
 	Endpoints fwd.Endpoints
+	Macvlans  macvlan.Table
 	// Routes are for addresses of IPPools, which no range of the node contains.
 	Routes fwd.Routes
 	// ForgetConnections removes the conntrack entries of an address.
@@ -79,8 +84,9 @@ type Node struct {
 	NotReady error
 	// MTU is that of pods.
 	MTU int
-	// PoolUplink gives the uplink of an IPPool.
+	// PoolUplink gives the uplink of an IPPool, IPPool the pool, nil if it does not exist.
 	PoolUplink func(pool string) (netdev.Uplink, bool)
+	IPPool     func(pool string) *cluster.IPPool
 	// Own is this node, Uplink leads to the other nodes.
 	Own    cluster.Node
 	Uplink *netdev.Uplink

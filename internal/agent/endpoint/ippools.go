@@ -40,7 +40,13 @@ func (e *Endpoints) claim(ctx context.Context, req *agentapi.AddRequest) error {
 	if err := e.beforeClaim(req); err != nil {
 		return err
 	}
-	return e.IPPools.Allocate(ctx, req)
+	if err := e.IPPools.Allocate(ctx, req); err != nil {
+		return err
+	}
+	if req.Macvlan != nil && req.Pool == "" {
+		return agentapi.Errorf(agentapi.CodeConflict, "pod %s has a macvlan device and no address of an IPPool: its IPPool has changed since the device was made", req.PodName())
+	}
+	return nil
 }
 
 // beforeClaim checks that the node is ready, and forgets the endpoint of a device that was deleted and made anew before the
@@ -79,6 +85,9 @@ func (e *Endpoints) connectPool(p agentapi.Endpoint) error {
 		if err := e.addPoolRoute(node.HostPrefix(a)); err != nil {
 			return err
 		}
+	}
+	if p.Macvlan != nil {
+		return nil // the pod itself answers
 	}
 	uplink, ok := e.poolUplink(p.Pool)
 	if !ok {
@@ -120,7 +129,7 @@ func (e *Endpoints) disconnectPool(p agentapi.Endpoint) error {
 	var errs []error
 	for _, a := range p.Addresses {
 		routes = append(routes, node.HostPrefix(a))
-		if uplink, ok := e.poolUplink(p.Pool); ok {
+		if uplink, ok := e.poolUplink(p.Pool); ok && p.Macvlan == nil {
 			errs = append(errs, neigh.RemoveProxy(uplink.Index, a))
 		}
 	}

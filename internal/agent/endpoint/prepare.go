@@ -25,9 +25,12 @@ func (e *Endpoints) Prepare(ctx context.Context, req agentapi.PrepareRequest) (*
 		return nil, err
 	}
 	pod.Network = device.Kind(req.Device)
-	kind, err := poddevice.Choose(pod, poddevice.Node{Device: e.Device, NoNetkit: e.NoNetkit, VethRuntimeClasses: value.List(e.Config.VethRuntimeClasses)})
+	kind, err := poddevice.Choose(pod, poddevice.Node{Device: e.Device, DeviceOfPools: e.DeviceOfPools, NoNetkit: e.NoNetkit, VethRuntimeClasses: value.List(e.Config.VethRuntimeClasses)})
 	if err != nil {
 		return nil, agentapi.Errorf(agentapi.CodeNoDevice, "device of pod %s/%s: %v", req.Pod.Namespace, req.Pod.Name, err)
+	}
+	if kind == device.Macvlan {
+		return e.prepareMacvlan(pod.Pool)
 	}
 	return &agentapi.Preparation{Device: string(kind)}, nil
 }

@@ -86,6 +86,11 @@ func (e *Endpoints) add(ctx context.Context, req agentapi.AddRequest) (p agentap
 	p = req.Endpoint
 	p.MTU, p.Namespace, p.ThroughStack, p.Added = e.node.MTU, host.NetnsID+1, e.throughStack(req), e.nextAdded(time.Now())
 	p.State, p.Device = agentapi.StateReady, string(host.Kind)
+	if p.Macvlan != nil {
+		if err := e.completeMacvlan(&p); err != nil {
+			return p, 0, err
+		}
+	}
 	if e.Services == nil {
 		p.PortMappings = nil
 	}

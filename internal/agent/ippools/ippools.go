@@ -215,6 +215,9 @@ func (p *Pools) Allocate(ctx context.Context, req *agentapi.AddRequest) error {
 	if err != nil || len(pools) == 0 {
 		return err
 	}
+	if e.Macvlan != nil {
+		pools = slices.DeleteFunc(slices.Clone(pools), func(other *ippool.Pool) bool { return !other.SameLink(pools[0].IPPool) })
+	}
 	// The first pool makes the agent read the claims. A runtime that is told to try again waits for longer.
 	synced, cancel := context.WithTimeout(ctx, syncPatience)
 	defer cancel()

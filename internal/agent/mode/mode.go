@@ -21,6 +21,8 @@ type Modes struct {
 	// Device is the kind of the devices of new pods; NoNetkit says why it cannot be netkit on this node.
 	Device   device.Kind
 	NoNetkit error
+	// DeviceOfPools is the kind for pods of an IPPool that names none; empty: Device.
+	DeviceOfPools device.Kind
 	// Cgroup is where sockets are connected to backends; NoCgroup says why there is none.
 	Cgroup    string
 	NoCgroup  error
@@ -74,6 +76,9 @@ func (m *Modes) chooseDevice() {
 	if m.NoNetkit != nil || m.requested.Device == device.Veth {
 		m.Device = device.Veth
 	}
+	if m.requested.Device == device.Macvlan {
+		m.DeviceOfPools = device.Macvlan
+	}
 }
 
 // deviceChoice says why new pods get this device.
@@ -81,6 +86,8 @@ func (m *Modes) deviceChoice() agentapi.Choice {
 	c := agentapi.Choice{Name: "device", Requested: string(m.requested.Device), Selected: string(m.Device), Reason: "as requested"}
 	switch {
 	case m.requested.Device == device.Veth:
+	case m.requested.Device == device.Macvlan:
+		c.Reason = "pods with addresses of IPPools get macvlan devices, others " + c.Selected
 	case m.NoNetkit != nil:
 		c.Reason = "this kernel has no netkit devices (Linux 6.7, CONFIG_NETKIT): " + m.NoNetkit.Error()
 	case m.requested.Device != device.Netkit:

@@ -12,6 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
+	"github.com/beeline-cni/beeline/internal/datapath/macvlan"
 	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/service"
@@ -58,6 +59,7 @@ type Desired struct {
 	MTU       int
 	PodCIDRs  []netip.Prefix
 	Endpoints map[netip.Addr]fwd.Endpoint
+	Macvlans  map[macvlan.Key]macvlan.Pod
 	Routes    map[netip.Prefix]fwd.Route
 	// KernelRoutes are those of the kernel stack: to local pods, to pods of other nodes, and unreachable ones for
 	// addresses of the node's ranges without a pod.
@@ -185,12 +187,21 @@ func (d *Desired) PodProblem(pod agentapi.PodRef, format string, args ...any) {
 }
 
 func (d *Desired) addEndpoint(e agentapi.Endpoint, own cluster.Node, f Facts) {
+	if e.Macvlan != nil {
+		key, entry := MacvlanEntry(e)
+		if d.Macvlans == nil {
+			d.Macvlans = map[macvlan.Key]macvlan.Pod{}
+		}
+		d.Macvlans[key] = entry
+	}
 	for _, a := range e.Addresses {
 		d.Endpoints[a] = EndpointEntry(e)
 		d.KernelRoutes = append(d.KernelRoutes, EndpointRoute(e, a, own, f.Uplink))
 		if e.Pool != "" {
 			d.Routes[HostPrefix(a)] = PoolRoute
-			d.addProxy(e, a, f)
+			if e.Macvlan == nil {
+				d.addProxy(e, a, f)
+			}
 			continue
 		}
 		if isStray(a, own.PodCIDRs) {
@@ -316,7 +327,7 @@ func EndpointEntry(e agentapi.Endpoint) fwd.Endpoint {
 	}
 	return fwd.Endpoint{
 		Interface: e.HostIfIndex, PodMAC: ParseMAC(e.PodMAC), HostMAC: ParseMAC(e.HostMAC), ThroughStack: e.ThroughStack != "",
-		Underlay: e.Pool != "", Namespace: e.Namespace,
+		Underlay: e.Pool != "", Namespace: e.Namespace, Parent: parentOf(e),
 	}
 }
 

@@ -2,15 +2,13 @@
 package poddevice
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 
 	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 	"github.com/beeline-cni/beeline/internal/device"
 )
-
-// macvlan gives a pod a MAC of its own on a physical network.
-const macvlan device.Kind = "macvlan"
 
 // Pod is what decides about the device of one pod.
 type Pod struct {
@@ -29,6 +27,8 @@ type Pod struct {
 type Node struct {
 	// Device is the kind of pods that nothing else is said of.
 	Device device.Kind
+	// DeviceOfPools is the kind of pods whose IPPool names none; empty: Device.
+	DeviceOfPools device.Kind
 	// NoNetkit says why there are no netkit devices; nil if there are.
 	NoNetkit error
 	// VethRuntimeClasses are patterns (path.Match) of the runtime classes whose pods need veth: virtual machines, which
@@ -47,7 +47,7 @@ func Choose(p Pod, n Node) (device.Kind, error) {
 		return "", fmt.Errorf("annotation %s: %s, but %s is required by %s", v1alpha1.AnnotationDevice, p.Annotation, kind, by)
 	}
 	switch {
-	case kind == macvlan && p.OfPool != macvlan:
+	case kind == device.Macvlan && p.ofPool(n) != device.Macvlan:
 		return "", fmt.Errorf("%s requests macvlan, which only an IPPool with spec.device macvlan allows: %s", by, p.pool())
 	case !kind.Known():
 		return "", fmt.Errorf("%s requests %q, which is not one of the kinds of devices: %q", by, kind, device.Kinds)
@@ -68,10 +68,20 @@ func (p Pod) choose(n Node) (kind device.Kind, by string) {
 		return p.Annotation, "annotation " + v1alpha1.AnnotationDevice
 	case p.OfPool != "":
 		return p.OfPool, "IPPool " + p.Pool
+	case p.ofPool(n) != "":
+		return p.ofPool(n), "--device"
 	case p.Unknown:
 		return device.Veth, "a pod that cannot be read" // every runtime understands it
 	}
 	return n.Device, "--device"
+}
+
+// ofPool gives the kind of the devices of the pod's IPPool; empty for none.
+func (p Pod) ofPool(n Node) device.Kind {
+	if p.Pool == "" {
+		return ""
+	}
+	return cmp.Or(p.OfPool, n.DeviceOfPools)
 }
 
 func (n Node) needsVeth(class string) bool {

@@ -33,13 +33,15 @@ type Programs struct {
 	attached map[string]int
 	// accelerated is where each uplink forwards.
 	accelerated map[string]acceleration
+	// parents are the devices that macvlan devices of pods are on, or are about to be, by index.
+	parents map[int]bool
 	// sockets says that the programs of sockets are attached, or not wanted.
 	sockets bool
 }
 
 // New makes Programs, of which none is attached.
 func New(o Options) *Programs {
-	return &Programs{Options: o, attached: map[string]int{}, accelerated: map[string]acceleration{}}
+	return &Programs{Options: o, attached: map[string]int{}, accelerated: map[string]acceleration{}, parents: map[int]bool{}}
 }
 
 // Update takes over the external devices.
@@ -72,8 +74,14 @@ func (p *Programs) attach(endpoints *endpoint.Endpoints, tunnel int) error {
 			delete(p.attached, u.Name)
 		}
 	}
+	for index := range endpoints.Parents() {
+		p.parents[index] = true
+	}
 	for _, u := range p.uplinks {
 		attach(u.Name, u.Index, p.attachUplink)
+	}
+	for _, parent := range p.otherParents() {
+		attach(parent.Name, parent.Index, p.Datapath.AttachParent)
 	}
 	if tunnel != 0 {
 		attach(vxlan.Name, tunnel, p.Datapath.AttachTunnel)
@@ -101,7 +109,7 @@ func (p *Programs) attach(endpoints *endpoint.Endpoints, tunnel int) error {
 
 // attachUplink attaches the programs to an external device; if its driver cannot forward, at tc.
 func (p *Programs) attachUplink(name string, index int) error {
-	if err := p.Datapath.AttachUplink(name, index); err != nil {
+	if err := p.attachWire(name, index); err != nil {
 		return err
 	}
 	got, err := p.Datapath.Accelerate(name, index)
@@ -143,8 +151,11 @@ func (p *Programs) ForgetDetached() {
 }
 
 func (p *Programs) checkAttached(name string, index int) error {
-	if name == vxlan.Name {
+	switch {
+	case name == vxlan.Name:
 		return p.Datapath.CheckTunnel(name, index)
+	case p.parents[index]:
+		return p.Datapath.CheckParent(name, index)
 	}
 	return p.Datapath.CheckUplink(name, index)
 }

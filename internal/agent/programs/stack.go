@@ -16,7 +16,7 @@ func (p *Programs) AttachForStack() error {
 		return nil
 	}
 	for _, u := range p.uplinks {
-		if err := p.Datapath.AttachUplink(u.Name, u.Index); err != nil {
+		if err := p.attachWire(u.Name, u.Index); err != nil {
 			p.Datapath.SetStackSends(false) // so that the next call retries
 			return err
 		}

@@ -56,6 +56,13 @@ func (r *Reconciler) updateEndpoints() {
 	r.Endpoints.Update(endpoint.Node{
 		NotReady: r.failure, MTU: r.current.MTU, Own: r.own, Uplink: r.uplink,
 		PoolUplink: func(pool string) (netdev.Uplink, bool) { return node.PoolUplink(pools, uplinks, pool) },
+		IPPool: func(pool string) *cluster.IPPool {
+			at := slices.IndexFunc(pools, func(p *cluster.IPPool) bool { return p.Name == pool })
+			if at < 0 {
+				return nil
+			}
+			return pools[at]
+		},
 	})
 }
 
@@ -211,7 +218,9 @@ func (r *Reconciler) apply(want node.Desired, routes route.Table) (whole bool, w
 			failed++
 		}
 	}
-	_, err := r.Datapath.Endpoints.Sync(want.Endpoints)
+	_, err := r.Datapath.Macvlans.Sync(want.Macvlans)
+	step("table of macvlan devices", "pods with macvlan devices may not be reached", err)
+	_, err = r.Datapath.Endpoints.Sync(want.Endpoints)
 	step("table of pods", "some pods may not be reached", err)
 	step("tunnel sources", "pods of other nodes may not be reached through tunnels", r.applyTunnelSources(want.TunnelSources))
 	_, err = r.Datapath.Routes.Sync(want.Routes)

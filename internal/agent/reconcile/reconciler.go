@@ -257,6 +257,7 @@ func (r *Reconciler) forgetVanished() {
 	r.Endpoints.DropForgotten(r.Source, r.snapshot)
 	r.Endpoints.DropLost()
 	r.Endpoints.ForgetDetached()
+	r.Endpoints.RepairMacvlans()
 	r.Programs.ForgetDetached()
 }
 

@@ -1,0 +1,165 @@
+package endpoint
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+
+	"github.com/beeline-cni/beeline/internal/agent/node"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/macvlan"
+	"github.com/beeline-cni/beeline/internal/device/parent"
+)
+
+// prepareMacvlan finds the parent of a new macvlan device, and attaches its programs: from then on, the parent drops what a device
+// without an endpoint sends.
+func (e *Endpoints) prepareMacvlan(pool string) (*agentapi.Preparation, error) {
+	if e.Routing != node.RoutingEBPF {
+		return nil, agentapi.Errorf(agentapi.CodeNoDevice, "macvlan devices need --routing=%s: the programs of their uplink forward", node.RoutingEBPF)
+	}
+	e.Lock.Lock()
+	defer e.Lock.Unlock()
+	uplink, ok := e.poolUplink(pool)
+	if !ok {
+		return nil, agentapi.Errorf(agentapi.CodeNoDevice, "this node has no uplink of IPPool %s", pool)
+	}
+	found, err := parent.Find(uplink.Name)
+	if errors.Is(err, parent.ErrUnsuitable) {
+		return nil, agentapi.Errorf(agentapi.CodeNoDevice, "IPPool %s: %v", pool, err)
+	}
+	if err == nil {
+		err = e.AttachParent(found.Name, found.Index)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &agentapi.Preparation{Device: string(device.Macvlan), Parent: found.Index}, nil
+}
+
+// completeMacvlan sets what the pod of a new endpoint with a macvlan device needs to know. The lock is held.
+func (e *Endpoints) completeMacvlan(p *agentapi.Endpoint) error {
+	uplink, ok := e.poolUplink(p.Pool)
+	if !ok || uplink.Index != p.Macvlan.Parent {
+		return agentapi.Errorf(agentapi.CodeConflict, "pod %s has a macvlan device on device %d, which is not the uplink of IPPool %s (any more)", p.PodName(), p.Macvlan.Parent, p.Pool)
+	}
+	if p.Macvlan.NetnsCookie == 0 {
+		return agentapi.Errorf(agentapi.CodeInvalid, "macvlan.netnsCookie: must not be 0")
+	}
+	p.Device, p.MTU = string(device.Macvlan), min(p.MTU, uplink.MTU)
+	p.Macvlan.Routes = nil
+	pool := e.node.IPPool(p.Pool)
+	if pool == nil {
+		return agentapi.Errorf(agentapi.CodeConflict, "IPPool %s was deleted", p.Pool)
+	}
+	for _, a := range p.Addresses {
+		p.Macvlan.Routes = append(p.Macvlan.Routes, macvlanRoutes(pool, a)...)
+	}
+	return nil
+}
+
+// macvlanRoutes are a pod's routes of the family of an address: to the subnet, then by routers on it. Without a gateway, the node is the
+// router to all else.
+func macvlanRoutes(pool *cluster.IPPool, a netip.Addr) (routes []agentapi.PodRoute) {
+	same := func(other netip.Addr) bool { return other.Is4() == a.Is4() }
+	for _, subnet := range pool.Subnets {
+		if same(subnet.Addr()) {
+			routes = append(routes, agentapi.PodRoute{To: subnet})
+		}
+	}
+	for _, r := range pool.Routes {
+		if same(r.Via) {
+			routes = append(routes, agentapi.PodRoute{To: r.To, Via: r.Via})
+		}
+	}
+	for _, gateway := range pool.Gateways {
+		if same(gateway) {
+			unspecified := netip.IPv6Unspecified()
+			if a.Is4() {
+				unspecified = netip.IPv4Unspecified()
+			}
+			routes = append(routes, agentapi.PodRoute{To: netip.PrefixFrom(unspecified, 0), Via: gateway})
+		}
+	}
+	return routes
+}
+
+// Parents are the parents of the macvlan devices of pods, by index.
+func (e *Endpoints) Parents() map[int]bool {
+	all := map[int]bool{}
+	for _, p := range e.all {
+		if p.Macvlan != nil {
+			all[p.Macvlan.Parent] = true
+		}
+	}
+	return all
+}
+
+// RepairMacvlans gives macvlan devices their mode and MAC back, which a pod with NET_ADMIN can change. The parent's programs drop what a
+// device with another MAC sends; another mode shows it group frames of other pods with that mode.
+func (e *Endpoints) RepairMacvlans() {
+	for _, p := range e.all {
+		if p.Macvlan == nil {
+			continue
+		}
+		if reason, err := repairMacvlan(p); err != nil {
+			e.Log.Warn("macvlan device not repaired", "pod", p.PodName(), "reason", reason, "error", err)
+		} else if reason != nil {
+			e.Log.Warn("macvlan device repaired: the pod had changed it", "pod", p.PodName(), "reason", reason)
+		}
+	}
+}
+
+// repairMacvlan says what was different; nil if nothing was.
+func repairMacvlan(p agentapi.Endpoint) (reason, err error) {
+	mac, err := net.ParseMAC(p.PodMAC)
+	if err != nil {
+		return nil, err
+	}
+	inside, err := ns.GetNS(p.Netns)
+	if err != nil {
+		return nil, nil //nolint:nilerr // the runtime has removed the path: CHECK and DEL are about to notice
+	}
+	defer inside.Close()
+	found, err := macvlan.Find(inside, p.IfName)
+	if err != nil {
+		return nil, err
+	}
+	spec := macvlan.Spec{Parent: p.Macvlan.Parent, Name: p.IfName, MAC: mac}
+	if reason = found.Check(spec); reason == nil {
+		return nil, nil
+	}
+	return reason, macvlan.Repair(inside, spec)
+}
+
+// setMacvlanMTU sets the MTU of the device in the pod, in bytes. Where its parent's is lowered, the kernel lowers that of the device.
+func setMacvlanMTU(p agentapi.Endpoint, mtu int) error {
+	mac, err := net.ParseMAC(p.PodMAC)
+	if err != nil {
+		return err
+	}
+	inside, err := ns.GetNS(p.Netns)
+	if err != nil {
+		return fmt.Errorf("%w: %w", device.ErrPodUnreachable, err)
+	}
+	defer inside.Close()
+	return macvlan.Repair(inside, macvlan.Spec{Parent: p.Macvlan.Parent, Name: p.IfName, MAC: mac, MTU: mtu})
+}
+
+// packetsFrom is device.Pods.PacketsFrom for devices of all kinds: the host end of a macvlan device counts nothing.
+func (e *Endpoints) packetsFrom(hostDevice string) (packets uint64, ok bool) {
+	p := e.all[hostDevice]
+	if p.Macvlan == nil {
+		return device.Pods.PacketsFrom(hostDevice)
+	}
+	inside, err := ns.GetNS(p.Netns)
+	if err != nil {
+		return 0, false
+	}
+	defer inside.Close()
+	return macvlan.PacketsFrom(inside, p.IfName)
+}
