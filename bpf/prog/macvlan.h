@@ -257,19 +257,31 @@ STAGE from_macvlan_node(struct packet *p)
 	return macvlan_to_neighbour(p, &a);
 }
 
+/* packet_check_protocol with a frame of its own: inline, clang truncates the end of the packet that it reads again. */
+static __noinline bool macvlan_check_protocol(struct __sk_buff *skb)
+{
+	struct packet p = {.skb = skb};
+
+	return packet_check_protocol(&p) == NEXT;
+}
+
 SEC("tcx/egress")
 int from_macvlan(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_FROM_MACVLAN};
 	const struct macvlan_pod *pod;
 	enum verdict v;
+	bool known;
 
 	if (handled_take(skb))
 		return config_netkit ? TC_ACCEPT : TC_NEXT;
 	if (skb->vlan_present)
 		return TC_NEXT; /* of the node's VLAN device: a pod's tag is in the frame */
+	known = macvlan_check_protocol(skb);
 	if (!packet_has(&p, 0))
 		return finish(&p, drop(&p, DROP_TRUNCATED));
+	if (!known)
+		return finish(&p, drop(&p, DROP_INTERNAL_ERROR));
 	pod = macvlan_pod_of(skb->ifindex, p.eth->h_source);
 	v = pod ? from_macvlan_pod(&p, pod) : from_macvlan_node(&p);
 	return finish(&p, v);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The protocol of packets that a pod sends by a netkit device. Where a device receives a packet, the kernel has set
- * skb->protocol from the Ethernet header. A netkit device runs from_pod before that: skb->protocol is what the pod's
- * socket says (AF_PACKET), or 0 (AF_XDP). Behind the program, the kernel reads the header.
+ * The protocol of packets that a pod sends by a netkit or macvlan device. Where a device receives a packet, the kernel
+ * has set skb->protocol from the Ethernet header. A netkit device runs from_pod before that, and the parent of a
+ * macvlan device sends: skb->protocol is what the pod's socket says (AF_PACKET), or 0 (AF_XDP).
  */
 #pragma once
 

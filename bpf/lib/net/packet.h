@@ -132,7 +132,10 @@ STAGE packet_parse_ipv6(struct packet *p)
 	return NEXT;
 }
 
-/* Makes skb->protocol that of the Ethernet header, for what a pod sends by a netkit device. */
+/*
+ * Makes skb->protocol that of the Ethernet header, for what a pod sends by a netkit or macvlan device. Moves the packet:
+ * p->eth is not valid afterwards.
+ */
 STAGE packet_check_protocol(struct packet *p)
 {
 	if (unlikely(!packet_has(p, 0)))

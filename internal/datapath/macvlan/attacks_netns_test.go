@@ -84,23 +84,28 @@ func TestMacvlanAttacks(t *testing.T) {
 		{"the wire's VLAN to a pod", *n.External, fixtures.Eth(fixtures.Router, victim.Mac).Ether(fixtures.EtherVLAN).Payload("\x00\x07\x08\x00E" + string(make([]byte, 60))), "to_macvlan not_ip"},
 		{"no IP to a pod", *n.External, fixtures.Eth(fixtures.Router, victim.Mac).Ether(fixtures.EtherMPLS).Payload("label"), "to_macvlan not_ip"},
 	} {
-		for _, bypass := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, bypass=%v", test.name, bypass), func(t *testing.T) {
-				want := maps.Clone(n.A.Dropped(t))
-				want[test.want]++
-				sendPast(t, test.from, test.frame.Bytes(), bypass)
-				n.AwaitDropped(t, n.A, want)
-			})
+		frame := test.frame.Bytes()
+		own := uint16(frame[12])<<8 | uint16(frame[13])
+		// The parent does not read the frame before the program: it has what the socket says.
+		for _, protocol := range []uint16{own, unix.ETH_P_ARP, unix.ETH_P_IP, unix.ETH_P_IPV6, 1} {
+			for _, bypass := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, protocol=%#x, bypass=%v", test.name, protocol, bypass), func(t *testing.T) {
+					want := maps.Clone(n.A.Dropped(t))
+					want[test.want]++
+					sendPast(t, test.from, protocol, frame, bypass)
+					n.AwaitDropped(t, n.A, want)
+				})
+			}
 		}
 	}
 	netlab.ExpectNothing(t, received)
 }
 
-// sendPast sends a frame by eth0, with bypass past the queue and the egress programs of the device.
-func sendPast(t *testing.T, from netlab.Netns, frame []byte, bypass bool) {
+// sendPast sends a frame by eth0 and says that it is of a protocol, with bypass past the queue and the egress programs of the device.
+func sendPast(t *testing.T, from netlab.Netns, protocol uint16, frame []byte, bypass bool) {
 	t.Helper()
 	if !bypass {
-		from.Send(t, "eth0", frame)
+		from.SendAs(t, "eth0", protocol, frame)
 		return
 	}
 	from.Do(t, func() error {
@@ -116,7 +121,7 @@ func sendPast(t *testing.T, from netlab.Netns, frame []byte, bypass bool) {
 		if err != nil {
 			return err
 		}
-		to := unix.SockaddrLinklayer{Ifindex: dev.Index, Protocol: uint16(frame[13])<<8 | uint16(frame[12])}
+		to := unix.SockaddrLinklayer{Ifindex: dev.Index, Protocol: protocol<<8 | protocol>>8}
 		if err := unix.Sendto(fd, bytes.Clone(frame), 0, &to); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return err
 		}
