@@ -149,14 +149,28 @@ static __always_inline bool route_is_macvlan(const struct route *route)
 }
 
 /*
+ * Whether the packet may belong to a translated connection; nat_translate decides, at the host end. Not inline: the
+ * stack of from_macvlan is full.
+ */
+static __noinline bool macvlan_may_translate(struct packet *p, __u32 checks)
+{
+	struct nat_state *state = nat_state_get();
+
+	if (!state || !(checks & NAT_CHECK_SERVICE))
+		return true;
+	transport_parse(p, &state->transport);
+	return state->transport.kind != TRANSPORT_PORTS || state->transport.in_fragments || nat_has_service(state);
+}
+
+/*
  * Whether the host end has to receive the packet, as it comes from another kind of device. Not if the destination is
  * a local pod with a macvlan device. Else if the pod sends to the host end, its router where the pool has none. Else
  * if it is in the cluster, but for single addresses by the link: other nodes, and pods that the external network knows.
  */
-static __always_inline bool macvlan_needs_host_end(const struct packet *p, const struct macvlan_pod *pod,
+static __always_inline bool macvlan_needs_host_end(struct packet *p, const struct macvlan_pod *pod,
 						   const struct flow_cache_entry *fc)
 {
-	if (fc->nat_checks || config_kube_proxy)
+	if (config_kube_proxy || (fc->nat_checks && macvlan_may_translate(p, fc->nat_checks)))
 		return true;
 	if (route_is_macvlan(&fc->route))
 		return false;

@@ -37,11 +37,11 @@ static __always_inline __u32 from_pod_nat(const struct packet *p, const struct e
 		return bpf_map_lookup_elem(&nat_pods, &p->source) ? checks | NAT_CHECK_REPLIES : 0;
 	if (masquerade && !stack)
 		checks |= NAT_CHECK_MASQUERADE;
-	if (!kind)
-		return checks | NAT_CHECK_NEW | (sender->underlay ? 0 : NAT_CHECK_EXTERNAL);
+	if (!kind && !sender->underlay)
+		return checks | NAT_CHECK_NEW | NAT_CHECK_EXTERNAL;
 	/*
-	 * Most packets to the node are for no Service, and a pod is marked before it takes part in a translated
-	 * connection.
+	 * Most packets to the node, and those that are not masqueraded, are for no Service, and a pod is marked
+	 * before it takes part in a translated connection.
 	 */
 	return checks | NAT_CHECK_NEW | (bpf_map_lookup_elem(&nat_pods, &p->source) ? 0 : NAT_CHECK_SERVICE);
 }

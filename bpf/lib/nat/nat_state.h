@@ -39,8 +39,10 @@ enum nat_check {
 	NAT_CHECK_EXTERNAL = 1 << 3,   /* between a local pod and an external address */
 	NAT_CHECK_MASQUERADE = 1 << 4, /* external connections of a pod are masqueraded here */
 	NAT_CHECK_STACK = 1 << 5,      /* the kernel stack forwards them, if it accepts their source */
-	NAT_CHECK_SERVICE = 1 << 6, /* to the node, of a pod without translated connections: only a frontend matters */
-	NAT_CHECK_TUNNEL = 1 << 7,  /* from the node at the other end of a tunnel */
+	NAT_CHECK_SERVICE =
+		1
+		<< 6, /* of a pod without translated connections, to the node or not masqueraded: only a frontend matters */
+	NAT_CHECK_TUNNEL = 1 << 7, /* from the node at the other end of a tunnel */
 };
 
 /* Bits above: enum enforce_flag of the sending pod. */
