@@ -31,6 +31,8 @@ type Beeline struct {
 	presence policies.Presence
 	// annotations are those of all pods, in labs without an API server.
 	annotations map[string]string
+	// poolDevice gives all pods addresses of the wire, from IPPools with this kind of device, in labs without an API server.
+	poolDevice string
 }
 
 // The networks of this project in the suites network and services.
@@ -51,6 +53,10 @@ var (
 		name: "beeline-same-node", flags: []string{"--routing", "ebpf", "--same-node", "sockets"},
 		annotations: map[string]string{"networking.beeline.dev/same-node": "sockets"},
 		description: "Beeline with --same-node=sockets, which all pods opted in to: TCP data of one node's pods goes from socket to socket (experimental)",
+	}
+	beelineMacvlan = Beeline{
+		name: "beeline-macvlan", flags: []string{"--routing", "ebpf"}, poolDevice: "macvlan",
+		description: "Beeline with an IPPool of macvlan devices: pods have addresses and MACs on the wire; Services and policies are applied at the uplink",
 	}
 	beelineSocket = Beeline{
 		name: "beeline-socket", flags: []string{"--routing", "ebpf", "--services", "ebpf"},
@@ -115,8 +121,11 @@ func (c Beeline) Unsupported() string {
 	if _, err := c.Build.programs(); err != nil {
 		return "not installed: " + err.Error()
 	}
-	if slices.Contains(c.flags, "--tunnel") {
+	switch {
+	case slices.Contains(c.flags, "--tunnel"):
 		return lacks(vxlanDevices)
+	case c.poolDevice == "macvlan":
+		return lacks(macvlanDevices)
 	}
 	return ""
 }
@@ -127,6 +136,11 @@ func (c Beeline) Up(ctx context.Context, lab *testbed.Lab) error {
 	if !hasAPIServer(lab) {
 		if err := writeNodeManifests(manifestsOf(lab), lab); err != nil {
 			return err
+		}
+		if c.poolDevice != "" {
+			if err := writePools(lab, c.poolDevice); err != nil {
+				return err
+			}
 		}
 	}
 	var agents []*testbed.Process

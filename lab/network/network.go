@@ -79,7 +79,7 @@ func AgentLog(node *testbed.Node) string { return filepath.Join(node.StateDir, "
 // All are the networks of the network suite, the baselines first, in the order of tables.
 func All() []Network {
 	return []Network{
-		Node, nodeNetfilter, beelineEBPF, beelineKernel, ptp, bridge, macvlan, overlay, beelineVXLAN, beelineSameNode,
+		Node, nodeNetfilter, beelineEBPF, beelineKernel, ptp, bridge, macvlan, beelineMacvlan, overlay, beelineVXLAN, beelineSameNode,
 	}
 }
 

@@ -100,7 +100,7 @@ func portName(port int) string { return fmt.Sprintf("port-%d", port) }
 func Node(n *testbed.Node) *corev1.Node {
 	o := &corev1.Node{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{corev1.LabelHostname: n.Name}},
 	}
 	for _, cidr := range n.PodCIDRs {
 		o.Spec.PodCIDRs = append(o.Spec.PodCIDRs, cidr.String())
