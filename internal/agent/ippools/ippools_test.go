@@ -2,6 +2,7 @@ package ippools
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -161,6 +162,30 @@ func TestAnnotation(t *testing.T) {
 	p.update(t, &cluster.Snapshot{Pods: cluster.ListOf(web), IPPools: []*cluster.IPPool{pool("office", "192.0.2.1", func(p *cluster.IPPool) { p.Device = "netkit" })}})
 	if of, err := p.Device(t.Context(), agentapi.PrepareRequest{Pod: agentapi.PodRef{Namespace: "shop", Name: "web", UID: "u"}}); of != (poddevice.Pod{Pool: "office", OfPool: "netkit"}) || err != nil {
 		t.Errorf("the device is of %+v, %v", of, err)
+	}
+}
+
+// A macvlan device is on the uplink of the first pool: a pod that has one gets no address of a pool with other devices, even if the first
+// pool is exhausted.
+func TestMacvlanStaysOnItsLink(t *testing.T) {
+	p, _ := withServer(t)
+	web := &cluster.Pod{Namespace: "shop", Name: "web", UID: cluster.NewUID("u"), IPPools: "wire,office"}
+	other := &cluster.Pod{Namespace: "shop", Name: "other", UID: cluster.NewUID("o"), IPPools: "wire"}
+	wire := pool("wire", "192.0.2.1", func(p *cluster.IPPool) { p.Device = "macvlan" })
+	p.update(t, &cluster.Snapshot{Pods: cluster.ListOf(other, web), IPPools: []*cluster.IPPool{wire, pool("office", "198.51.100.1", func(*cluster.IPPool) {})}})
+	for i := range 10 { // until the pool is exhausted
+		if err := p.Allocate(t.Context(), endpointOf(fmt.Sprint("o", i), "other", "o")); err != nil {
+			break
+		}
+	}
+	e := endpointOf("c1", "web", "u")
+	e.Macvlan = &agentapi.Macvlan{Parent: 1}
+	if err := p.Allocate(t.Context(), e); !agentapi.HasCode(err, agentapi.CodePoolExhausted) {
+		t.Errorf("a pod with a macvlan device got %v of IPPool %q: %v", e.Addresses, e.Pool, err)
+	}
+	e.Macvlan = nil
+	if err := p.Allocate(t.Context(), e); err != nil || e.Pool != "office" {
+		t.Errorf("a pod with another device got %v of IPPool %q: %v", e.Addresses, e.Pool, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package programs
 import (
 	"errors"
 	"log/slog"
+	"net"
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/agent/endpoint"
@@ -41,5 +42,22 @@ func TestTunnelRemains(t *testing.T) {
 	want := node.Desired{Tunnel: node.Tunnel{Missing: errors.New("no memory")}}
 	if err := New(Options{}).RemoveTunnel(want); err != nil {
 		t.Error(err)
+	}
+}
+
+// A parent that is no uplink any more keeps its programs: its pods would be open without them.
+func TestOtherParents(t *testing.T) {
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(Options{})
+	p.parents = map[int]bool{lo.Index: true, 1 << 30: true} // the other one is gone
+	if all := p.otherParents(); len(all) != 1 || all[0].Name != "lo" {
+		t.Errorf("parents that are no uplinks: %v", all)
+	}
+	p.Update([]netdev.Uplink{{Name: "lo", Index: lo.Index}})
+	if all := p.otherParents(); len(all) != 0 {
+		t.Errorf("an uplink is another parent: %v", all)
 	}
 }

@@ -42,6 +42,8 @@ func TestMacvlanAttacks(t *testing.T) {
 	external4, external6 := n.ExternalOnSwitch(4), n.ExternalOnSwitch(6)
 	unknown := fwd.MAC{2, 9, 9, 9, 9, 9}
 	own := fixtures.Eth(attacker.Mac, fixtures.Router)
+	version5 := own.Ipv4(attacker.V4, external4).Udp(1, 7).Ether(fixtures.EtherIPv4)
+	version5.Version = 5
 	own6 := own.Ipv6(attacker.V6, external6)
 	allNodes := fixtures.Addr("ff02::1")
 	group := fwd.MAC{0x33, 0x33, 0, 0, 0, 1}
@@ -63,6 +65,7 @@ func TestMacvlanAttacks(t *testing.T) {
 		{"UDP from a link-local address", attacker.Netns, own.Ipv6(fixtures.Addr("fe80::1"), external6).Udp(1, 7), "from_macvlan spoofed_source"},
 		{"unicast in a broadcast", attacker.Netns, fixtures.Eth(attacker.Mac, broadcast).Ipv4(attacker.V4, victim.V4).Udp(1, 7), "from_macvlan invalid_destination"},
 		{"unicast in a broadcast, IPv6", attacker.Netns, fixtures.Eth(attacker.Mac, group).Ipv6(attacker.V6, victim.V6).Udp(1, 7), "from_macvlan invalid_destination"},
+		{"IPv4 of version 5", attacker.Netns, version5, "from_macvlan malformed"},
 		{"a VLAN tag", attacker.Netns, own.Ether(fixtures.EtherVLAN).Payload("\x00\x07\x08\x00E"), "from_macvlan not_ip"},
 		{"two VLAN tags", attacker.Netns, own.Ether(0x88a8).Payload("\x00\x07\x81\x00\x00\x08\x08\x00E"), "from_macvlan not_ip"},
 		{"no IP", attacker.Netns, own.Ether(fixtures.EtherMPLS).Payload("label"), "from_macvlan not_ip"},
