@@ -238,7 +238,7 @@ func TestQuickFitsItsLimit(t *testing.T) {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if p.Mode != "quick" || p.Rounds < 9 || len(p.Networks) != 9 || len(p.programCells) == 0 {
+	if p.Mode != "quick" || p.Rounds < 9 || len(p.Networks) != 10 || len(p.programCells) == 0 {
 		t.Errorf("mode %s, %d rounds, %d networks, %d cells of BPF run time", p.Mode, p.Rounds, len(p.Networks), len(p.programCells))
 	}
 	if e := p.Estimate(); e > 4*time.Minute+30*time.Second {
