@@ -177,6 +177,9 @@ func TestAddMacvlan(t *testing.T) {
 			t.Error(err)
 		}
 		a.expectMacvlans("deleted")
+		if found, err := macvlan.Find(a.pods, "web"); err == nil {
+			t.Errorf("the pod still has %+v", found)
+		}
 
 		elsewhere := a.macvlanDevice("elsewhere", link.Index)
 		on(bridge.Attrs())

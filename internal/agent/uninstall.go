@@ -71,6 +71,7 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 			say(fmt.Sprintf("device %s of pod %s", name, pods[name]))
 		}
 	}
+	step("remove macvlan devices of pods", removeMacvlans(config.StateDir, say))
 	// Before its programs, without which it would accept packets of anyone.
 	removed, err := vxlan.Remove()
 	if removed {
@@ -126,6 +127,24 @@ func attachedPods(stateDir string) (map[string]string, error) {
 		}
 	}
 	return pods, nil
+}
+
+// removeMacvlans removes the macvlan devices in pods: without the programs of their parents these would be open. Endpoints that cannot be
+// read do not keep the removal.
+func removeMacvlans(stateDir string, say func(removed string)) error {
+	known, _ := endpoint.Stored(stateDir)
+	var errs []error
+	for _, e := range known {
+		if e.Macvlan == nil {
+			continue
+		}
+		if err := device.Pods.DeleteMacvlan(e.Netns, e.IfName); err != nil {
+			errs = append(errs, fmt.Errorf("pod %s: %w", e.PodName(), err))
+			continue
+		}
+		say(fmt.Sprintf("macvlan device %s in pod %s", e.IfName, e.PodName()))
+	}
+	return errors.Join(errs...)
 }
 
 // removeState removes the state directory; it empties one that is a mount point.

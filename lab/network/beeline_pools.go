@@ -34,7 +34,7 @@ func writePools(lab *testbed.Lab, device string) error {
 
 // poolOf is an IPPool with addresses from first on, of 256 in each subnet.
 func poolOf(node *testbed.Node, device string, first int) *v1alpha1.IPPool {
-	probe := false // nobody else has addresses of the ranges
+	probe := false // no other machine has addresses of the ranges
 	pool := &v1alpha1.IPPool{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "IPPool"},
 		ObjectMeta: metav1.ObjectMeta{Name: "pods-" + node.Name},

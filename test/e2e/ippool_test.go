@@ -62,12 +62,28 @@ func TestRoutedUnderlay(t *testing.T) {
 // So is one with a macvlan device, which answers itself.
 func TestMacvlan(t *testing.T) {
 	t.Parallel()
-	testUnderlay(t, string(device.Macvlan))
+	w, pod := testUnderlay(t, string(device.Macvlan))
+	// Without programs at its parent the device would be open.
+	if err := w.terminate(w.here); err != nil {
+		t.Error(err)
+	}
+	p := current(t)
+	args := append([]string{"uninstall", "--force", "--state-dir", w.here.stateDir(), "--bpffs", w.here.BPFFS}, newHost(t, p).flags()...)
+	if output, err := w.here.Output(t.Context(), p.Agent(), args...); err != nil || !strings.Contains(string(output), "macvlan device eth0 in pod") {
+		t.Errorf("uninstall: %s, %v", output, err)
+	}
+	err := pod.netns.Netlink(func(h *netlink.Handle) error {
+		_, err := h.LinkByName("eth0")
+		return err
+	})
+	if !errors.As(err, &netlink.LinkNotFoundError{}) {
+		t.Errorf("the pod has its device after the programs are gone: %v", err)
+	}
 }
 
 // testUnderlay connects pods of a pool with all others, and restarts the agent.
-func testUnderlay(t *testing.T, device string, flags ...string) {
-	w := newExternal(t, flags...)
+func testUnderlay(t *testing.T, device string, flags ...string) (w *external, pod machine) {
+	w = newExternal(t, flags...)
 	t.Cleanup(func() {
 		if drops, err := w.here.api().Drops(context.Background()); t.Failed() {
 			t.Logf("drops: %+v, %v", drops, err)
@@ -110,6 +126,7 @@ func testUnderlay(t *testing.T, device string, flags ...string) {
 	w.waitReady(w.here)
 	w.expect(pool, w.outside, pool)
 	w.expect(w.outside, pool, w.outside)
+	return w, pool
 }
 
 // A pod never gets an address that another machine of the network has.

@@ -83,6 +83,11 @@ func (e *Endpoints) remove(hostDevice string) error {
 	if !known {
 		return nil
 	}
+	if p.Macvlan != nil { // once its parent has no programs, it would be open
+		if err := device.Pods.DeleteMacvlan(p.Netns, p.IfName); err != nil {
+			return err
+		}
+	}
 	if err := e.forget(p); err != nil {
 		return err
 	}
