@@ -185,8 +185,14 @@ func (w *external) expectDefence(pod machine) {
 // A pod gets a second interface with an address of the IPPool that the network names, as Multus adds it.
 func TestSecondInterfaceOfPool(t *testing.T) {
 	t.Parallel()
+	for _, kind := range []string{testenv.DeviceKind(), string(device.Macvlan)} {
+		t.Run(kind, func(t *testing.T) { testSecondInterfaceOfPool(t, kind) })
+	}
+}
+
+func testSecondInterfaceOfPool(t *testing.T, kind string) {
 	w := newExternal(t)
-	w.writeManifest("ippool.yaml", bytes.Replace(poolOf("office", w.here, testenv.DeviceKind(), 220, 229), []byte("default: true"), []byte("default: false"), 1))
+	w.writeManifest("ippool.yaml", bytes.Replace(poolOf("office", w.here, kind, 220, 229), []byte("default: true"), []byte("default: false"), 1))
 	pod := w.addPod(w.here, "double")
 	first := machine{"eth0", pod.Netns, pod.Addresses}
 	own := pluginConf(w.here)
@@ -225,8 +231,14 @@ func TestSecondInterfaceOfPool(t *testing.T) {
 // Pods of an IPPool are clients and backends of Services of all kinds, at sockets and packet by packet.
 func TestServicesOfPoolPods(t *testing.T) {
 	t.Parallel()
+	for _, kind := range []string{testenv.DeviceKind(), string(device.Macvlan)} {
+		t.Run(kind, func(t *testing.T) { testServicesOfPoolPods(t, kind) })
+	}
+}
+
+func testServicesOfPoolPods(t *testing.T, kind string) {
 	b := newServiceLab(t)
-	b.writeManifest("ippool.yaml", poolOf("office", b.here, testenv.DeviceKind(), 230, 239))
+	b.writeManifest("ippool.yaml", poolOf("office", b.here, kind, 230, 239))
 	pool, second := b.addPoolPod("pool"), b.addPoolPod("second")
 	hostNetwork := machine{"host network", b.node.netns, b.node.addresses}
 	for _, backend := range []machine{pool, b.far, b.pod, hostNetwork} {

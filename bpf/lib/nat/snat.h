@@ -152,8 +152,11 @@ GLOBAL_FN int snat_from_wire(struct __sk_buff *skb, struct nat_state *state, __u
 	to = &state->fresh.to;
 	kind = route_copy(&to->destination, &state->route);
 	if (kind == ROUTE_LOCAL) {
-		/* Packets of pods to external addresses are looked up in any case. */
-		if (route_copy(&to->source, &state->route) != ROUTE_UNKNOWN && !nat_mark_pod(&to->destination))
+		const struct endpoint *e = endpoint_of(&to->destination);
+		bool external = route_copy(&to->source, &state->route) == ROUTE_UNKNOWN;
+
+		/* Packets of other pods to external addresses are looked up in any case. */
+		if ((!external || (e && e->underlay)) && !nat_mark_pod(&to->destination))
 			return DROP_NAT_TABLE_FULL;
 		return SNAT_KEEP;
 	}

@@ -47,6 +47,10 @@ func (e *Endpoints) completeMacvlan(p *agentapi.Endpoint) error {
 	if !ok || uplink.Index != p.Macvlan.Parent {
 		return agentapi.Errorf(agentapi.CodeConflict, "pod %s has a macvlan device on device %d, which is not the uplink of IPPool %s (any more)", p.PodName(), p.Macvlan.Parent, p.Pool)
 	}
+	// Again: another agent may have prepared it, and this one has begun with the programs of a plain uplink.
+	if err := e.AttachParent(uplink.Name, uplink.Index); err != nil {
+		return err
+	}
 	if p.Macvlan.NetnsCookie == 0 {
 		return agentapi.Errorf(agentapi.CodeInvalid, "macvlan.netnsCookie: must not be 0")
 	}
