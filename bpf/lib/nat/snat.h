@@ -152,7 +152,8 @@ GLOBAL_FN int snat_from_wire(struct __sk_buff *skb, struct nat_state *state, __u
 	to = &state->fresh.to;
 	kind = route_copy(&to->destination, &state->route);
 	if (kind == ROUTE_LOCAL) {
-		const struct endpoint *e = endpoint_of(&to->destination);
+		struct address backend = to->destination; /* Linux 6.1 takes keys from the stack only */
+		const struct endpoint *e = endpoint_of(&backend);
 		bool external = route_copy(&to->source, &state->route) == ROUTE_UNKNOWN;
 
 		/* Packets of other pods to external addresses are looked up in any case. */
