@@ -113,7 +113,9 @@ func TestServiceAtSockets(t *testing.T) {
 	serveName(t, b.pod, backendPort)
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", b.pod))
 	for _, a := range serviceOfFar {
-		b.expectReply(b.far, netip.AddrPortFrom(a, servicePort), b.pod)
+		for _, client := range []machine{b.far, b.pod} { // both agents have read it
+			b.expectReply(client, netip.AddrPortFrom(a, servicePort), b.pod)
+		}
 	}
 	// It works without an agent and with the next one.
 	b.kill(b.here)
