@@ -79,12 +79,12 @@ enum route_kind {
  */
 struct route {
 	__u8 kind;		     /* enum route_kind */
-	__u8 resolved;		     /* next_hop_mac is valid */
+	__u8 resolved;		     /* next_hop_mac is valid; ROUTE_LOCAL: the pod has a macvlan device */
 	__u16 mtu;		     /* without the link-layer header */
 	__u32 ifindex;		     /* of the uplink */
 	__u8 next_hop_mac[ETH_ALEN]; /* valid while `resolved` is set and `neigh_lease` holds */
 	__u8 uplink_mac[ETH_ALEN];
-	struct address next_hop; /* for bpf_redirect_neigh; ROUTE_LOCAL: word[0] is the pod's parent, or 0 */
+	struct address next_hop; /* for bpf_redirect_neigh; ROUTE_LOCAL: word[0] is the parent of its macvlan device */
 };
 
 /* Why packets between two addresses are evaluated. */

@@ -145,7 +145,7 @@ STAGE from_macvlan_group(struct packet *p)
 /* Whether the route leads to a local pod with a macvlan device. */
 static __always_inline bool route_is_macvlan(const struct route *route)
 {
-	return route->kind == ROUTE_LOCAL && route->next_hop.word[0];
+	return route->kind == ROUTE_LOCAL && route->resolved;
 }
 
 /*

@@ -39,8 +39,12 @@ STAGE from_tunnel_lookup(struct packet *p, struct flow_cache_entry **cached)
 	if (objection)
 		return drop(p, objection);
 	from_wire_route(fc, p);
-	fc->route.next_hop = ends.peer;
-	fc->expires = local;
+	if (config_macvlan && fc->route.kind == ROUTE_LOCAL && fc->route.resolved) {
+		fc->expires = ~local; /* the parent has the place of the peer: each packet is validated */
+	} else {
+		fc->route.next_hop = ends.peer;
+		fc->expires = local;
+	}
 	flow_cache_store(fc, &p->source, &p->destination, p->skb->ifindex, now);
 	return NEXT;
 }

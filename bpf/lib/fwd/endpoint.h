@@ -60,6 +60,7 @@ static __always_inline void endpoint_set_route(struct route *route, const struct
 	route->ifindex = e->ifindex;
 	__builtin_memcpy(route->next_hop_mac, e->pod_mac, ETH_ALEN);
 	__builtin_memcpy(route->uplink_mac, e->host_mac, ETH_ALEN);
+	route->resolved = e->parent != 0;
 	route->next_hop.word[0] = e->parent;
 }
 
@@ -104,7 +105,7 @@ STAGE endpoint_redirect(struct packet *p, const struct route *route)
 	if (config_macvlan && (p->program == PROGRAM_FROM_MACVLAN || p->program == PROGRAM_TO_MACVLAN))
 		return endpoint_redirect_macvlan(p, route->next_hop.word[0]); /* of one link: not forwarded */
 	ttl_decrement(p);
-	if (config_macvlan && route->next_hop.word[0])
+	if (config_macvlan && route->resolved)
 		return endpoint_redirect_macvlan(p, route->next_hop.word[0]);
 	if (likely(skb_is_received(p->skb)))
 		p->action = bpf_redirect_peer(route->ifindex, 0);
