@@ -387,8 +387,8 @@ int to_macvlan(struct __sk_buff *skb)
 		if (v == NEXT && packet_is_ip(&p) && p.protocol == bpf_htons(ETH_P_IPV6))
 			v = to_macvlan_nd(&p);
 	}
-	if (v == NEXT && group)
-		v = macvlan_to_node(&p);
+	if (v == NEXT && group) /* the verifier believes that packet_parse may move the packet */
+		v = packet_has(&p, 0) ? macvlan_to_node(&p) : drop(&p, DROP_TRUNCATED);
 	else if (v == NEXT)
 		v = packet_is_ip(&p) ? to_macvlan_pod(&p, receiver) : drop(&p, DROP_NOT_IP);
 	return finish(&p, v);

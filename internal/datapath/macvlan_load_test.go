@@ -13,9 +13,14 @@ import (
 // macvlanConfigs are configurations of nodes with macvlan pods, without a Root.
 func macvlanConfigs() map[string]config.Datapath {
 	return map[string]config.Datapath{
-		"plain":      {EBPFRouting: true, Macvlan: true, HostNetns: 1},
-		"services":   {EBPFRouting: true, Macvlan: true, HostNetns: 1, Masquerade: true, Services: true, DSR: true},
-		"kube-proxy": {EBPFRouting: true, Macvlan: true, HostNetns: 1, StackServices: true, Policy: true},
+		"plain":        {EBPFRouting: true, Macvlan: true, HostNetns: 1},
+		"services":     {EBPFRouting: true, Macvlan: true, HostNetns: 1, Masquerade: true, Services: true, DSR: true},
+		"kube-proxy":   {EBPFRouting: true, Macvlan: true, HostNetns: 1, StackServices: true, Policy: true},
+		"plain netkit": {EBPFRouting: true, Macvlan: true, Netkit: true, HostNetns: 1},
+		"all netkit": {
+			EBPFRouting: true, Macvlan: true, Netkit: true, HostNetns: 1, Masquerade: true, Services: true, DSR: true, Policy: true,
+			Flows: config.FlowsAll, TunnelPort: fixtures.VxlanPort,
+		},
 		"all": {
 			EBPFRouting: true, Macvlan: true, HostNetns: 1, Masquerade: true, Services: true, DSR: true, Policy: true,
 			Flows: config.FlowsAll, TunnelPort: fixtures.VxlanPort,
