@@ -51,9 +51,6 @@ func (e *Endpoints) completeMacvlan(p *agentapi.Endpoint) error {
 	if err := e.AttachParent(uplink.Name, uplink.Index); err != nil {
 		return err
 	}
-	if p.Macvlan.NetnsCookie == 0 {
-		return agentapi.Errorf(agentapi.CodeInvalid, "macvlan.netnsCookie: must not be 0")
-	}
 	p.Device, p.MTU = string(device.Macvlan), min(p.MTU, uplink.MTU)
 	p.Macvlan.Routes = nil
 	pool := e.node.IPPool(p.Pool)
@@ -120,20 +117,18 @@ func (e *Endpoints) RepairMacvlans() {
 
 // repairMacvlan says what was different; nil if nothing was.
 func repairMacvlan(p agentapi.Endpoint) (reason, err error) {
-	mac, err := net.ParseMAC(p.PodMAC)
+	inside, spec, err := openMacvlan(p, 0)
+	if errors.Is(err, device.ErrPodUnreachable) {
+		return nil, nil // the runtime has removed the path: CHECK and DEL are about to notice
+	}
 	if err != nil {
 		return nil, err
-	}
-	inside, err := ns.GetNS(p.Netns)
-	if err != nil {
-		return nil, nil //nolint:nilerr // the runtime has removed the path: CHECK and DEL are about to notice
 	}
 	defer inside.Close()
 	found, err := macvlan.Find(inside, p.IfName)
 	if err != nil {
 		return nil, err
 	}
-	spec := macvlan.Spec{Parent: p.Macvlan.Parent, Name: p.IfName, MAC: mac}
 	if reason = found.Check(spec); reason == nil {
 		return nil, nil
 	}
@@ -142,16 +137,24 @@ func repairMacvlan(p agentapi.Endpoint) (reason, err error) {
 
 // setMacvlanMTU sets the MTU of the device in the pod, in bytes. Where its parent's is lowered, the kernel lowers that of the device.
 func setMacvlanMTU(p agentapi.Endpoint, mtu int) error {
-	mac, err := net.ParseMAC(p.PodMAC)
+	inside, spec, err := openMacvlan(p, mtu)
 	if err != nil {
 		return err
 	}
-	inside, err := ns.GetNS(p.Netns)
-	if err != nil {
-		return fmt.Errorf("%w: %w", device.ErrPodUnreachable, err)
-	}
 	defer inside.Close()
-	return macvlan.Repair(inside, macvlan.Spec{Parent: p.Macvlan.Parent, Name: p.IfName, MAC: mac, MTU: mtu})
+	return macvlan.Repair(inside, spec)
+}
+
+// openMacvlan opens the network namespace of a pod, which the caller closes, and gives what its device should be. mtu is in bytes; 0: any.
+func openMacvlan(p agentapi.Endpoint, mtu int) (inside ns.NetNS, spec macvlan.Spec, err error) {
+	mac, err := net.ParseMAC(p.PodMAC)
+	if err != nil {
+		return nil, spec, err
+	}
+	if inside, err = ns.GetNS(p.Netns); err != nil {
+		return nil, spec, fmt.Errorf("%w: %w", device.ErrPodUnreachable, err)
+	}
+	return inside, macvlan.Spec{Parent: p.Macvlan.Parent, Name: p.IfName, MAC: mac, MTU: mtu}, nil
 }
 
 // packetsFrom is device.Pods.PacketsFrom for devices of all kinds: the host end of a macvlan device counts nothing.

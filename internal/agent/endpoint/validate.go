@@ -46,5 +46,8 @@ func validate(req agentapi.AddRequest) error {
 			return agentapi.Errorf(agentapi.CodeInvalid, "%s: %q is not an Ethernet address", field, mac)
 		}
 	}
+	if req.Macvlan != nil && req.Macvlan.NetnsCookie == 0 {
+		return agentapi.Errorf(agentapi.CodeInvalid, "macvlan.netnsCookie: must not be 0")
+	}
 	return nil
 }

@@ -2,22 +2,15 @@ package netlab
 
 import (
 	"errors"
-	"net"
 	"net/netip"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
-	table "github.com/beeline-cni/beeline/internal/datapath/macvlan"
+	"github.com/beeline-cni/beeline/internal/datapath/macvlan"
 	"github.com/beeline-cni/beeline/internal/device"
-	"github.com/beeline-cni/beeline/internal/device/macvlan"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
 	"github.com/beeline-cni/beeline/internal/device/route"
-	"github.com/beeline-cni/beeline/internal/device/rtnl"
-	"github.com/beeline-cni/beeline/internal/device/sock"
 )
 
 // MacvlanPods are two members with addresses of the nodes' link.
@@ -31,21 +24,13 @@ func (n *Node) AddMacvlan(tb testing.TB, id string, m fixtures.Member) *Pod {
 	tb.Helper()
 	p := &Pod{Netns: NewNetns(tb), Node: n, Member: m, id: id, macvlan: true}
 	n.Do(tb, func() (err error) {
-		spec := device.PodSpec{Kind: device.Veth, ContainerID: id, IfName: "host0", Netns: p.Path(), MTU: 1500}
+		spec := device.PodSpec{Kind: device.Macvlan, ContainerID: id, IfName: "eth0", Netns: p.Path(), Parent: n.Uplink.Index}
 		if p.Pair, err = device.Pods.Create(spec); err != nil {
 			return err
 		}
 		copy(p.Gateway[:], p.Pair.HostMAC)
-		made, err := macvlan.Create(p.Ns, macvlan.Spec{Parent: n.Uplink.Index, Name: "eth0", MAC: macvlan.NewMAC()})
-		if err != nil {
-			return err
-		}
-		copy(p.Mac[:], made.MAC)
+		copy(p.Mac[:], p.Pair.PodMAC)
 		return device.Pods.Open(p.Pair.HostIndex)
-	})
-	p.Do(tb, func() (err error) {
-		p.cookie, err = sock.NetnsCookie()
-		return err
 	})
 	n.pods = append(n.pods, p)
 	n.Do(tb, func() error {
@@ -64,46 +49,26 @@ func (n *Node) AddMacvlan(tb testing.TB, id string, m fixtures.Member) *Pod {
 		_, err3 := n.D.Macvlans.Sync(n.macvlans())
 		return errors.Join(err, err2, err3)
 	})
-	p.Do(tb, p.configureMacvlan)
+	// On-link prefixes, and a router of the wire.
+	cfg := device.PodConfig{
+		Addresses: []netip.Prefix{netip.PrefixFrom(p.V4, 32), netip.PrefixFrom(p.V6, 128)},
+		Routes: []device.PodRoute{
+			{To: netip.PrefixFrom(p.V4, 24).Masked()}, {To: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Via: fixtures.Addr("172.30.0.9")},
+			{To: netip.PrefixFrom(p.V6, 64).Masked()}, {To: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Via: fixtures.Addr("fd00:172:30::9")},
+		},
+	}
+	if err := device.Pods.Configure(p.Path(), "eth0", cfg); err != nil {
+		tb.Fatal(err)
+	}
 	return p
 }
 
-// configureMacvlan sets eth0 up with the pod's addresses, on-link prefixes and a router of the wire.
-func (p *Pod) configureMacvlan() error {
-	link, err := netlink.LinkByName("eth0")
-	if err != nil {
-		return err
-	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return err
-	}
-	for prefix, router := range map[netip.Prefix]string{
-		netip.PrefixFrom(p.V4, 24): "172.30.0.9", netip.PrefixFrom(p.V6, 64): "fd00:172:30::9",
-	} {
-		address := &netlink.Addr{IPNet: rtnl.IPNet(prefix)}
-		if prefix.Addr().Is6() {
-			address.Flags = unix.IFA_F_NODAD
-		}
-		if err := netlink.AddrAdd(link, address); err != nil {
-			return err
-		}
-		unspecified := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-		if prefix.Addr().Is6() {
-			unspecified = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-		}
-		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: rtnl.IPNet(unspecified), Gw: net.ParseIP(router)}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (n *Node) macvlans() map[table.Key]table.Pod {
-	all := map[table.Key]table.Pod{}
+func (n *Node) macvlans() map[macvlan.Key]macvlan.Pod {
+	all := map[macvlan.Key]macvlan.Pod{}
 	for _, p := range n.pods {
 		if p.macvlan {
-			all[table.Key{Parent: n.Uplink.Index, MAC: p.Mac}] = table.Pod{
-				Netns: p.cookie, IPv4: p.V4, IPv6: p.V6, Interface: p.Pair.HostIndex, HostMAC: p.Gateway,
+			all[macvlan.Key{Parent: n.Uplink.Index, MAC: p.Mac}] = macvlan.Pod{
+				Netns: p.Pair.NetnsCookie, IPv4: p.V4, IPv6: p.V6, Interface: p.Pair.HostIndex, HostMAC: p.Gateway,
 			}
 		}
 	}

@@ -70,8 +70,6 @@ type Pod struct {
 	namespace int
 	// macvlan: the pod is on the node's uplink, and its host end carries the node's packets only.
 	macvlan bool
-	// cookie of the pod's network namespace.
-	cookie uint64
 }
 
 func NewNetns(tb testing.TB) Netns {
