@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // kind is what the server knows of one kind of object.
@@ -32,7 +34,12 @@ var kinds = []*kind{
 	{discoveryv1.SchemeGroupVersion, "endpointslices", &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}},
 	{networkingv1.SchemeGroupVersion, "networkpolicies", &networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicyList{}},
 	{networkingv1.SchemeGroupVersion, "servicecidrs", &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}},
+	{v1alpha1.SchemeGroupVersion, "ippools", &v1alpha1.IPPool{}, &v1alpha1.IPPoolList{}},
+	{v1alpha1.SchemeGroupVersion, "ipclaims", &v1alpha1.IPClaim{}, &v1alpha1.IPClaimList{}},
 }
+
+// kept reports whether the server keeps what clients write: only agents write objects of their own group.
+func (k *kind) kept() bool { return k.group == v1alpha1.SchemeGroupVersion }
 
 func kindNamed(group schema.GroupVersion, name string) *kind {
 	for _, k := range kinds {
@@ -58,6 +65,7 @@ var codecs = sync.OnceValue(func() serializer.CodecFactory {
 	utilruntime.Must(corev1.AddToScheme(s))
 	utilruntime.Must(discoveryv1.AddToScheme(s))
 	utilruntime.Must(networkingv1.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	return serializer.NewCodecFactory(s)
 })

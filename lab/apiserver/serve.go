@@ -21,7 +21,7 @@ type request struct {
 	serializer      runtime.SerializerInfo
 }
 
-// serve answers one request. Only objects of kinds can be read; whatever is written is accepted.
+// serve answers one request. Only objects of kinds can be read; whatever is written is accepted, and kept for some kinds.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if slices.Contains([]string{"/healthz", "/livez", "/readyz"}, r.URL.Path) {
 		_, _ = io.WriteString(w, "ok")
@@ -29,7 +29,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	asked, ok := parse(r)
 	if r.Method != http.MethodGet {
-		s.accept(w, r, asked)
+		if asked.kind != nil && asked.kind.kept() {
+			s.keep(w, r, asked)
+		} else {
+			s.accept(w, r, asked)
+		}
 		return
 	}
 	if !ok {

@@ -1,6 +1,7 @@
 // Package apiserver is an API server as far as proxies and agents need one: lists and watches of objects that the lab
-// puts into memory, over plain HTTP, as JSON or protobuf. What its clients write (events, the status of their nodes) is
-// accepted and forgotten. There are no rights and no admission: it listens inside of labs only.
+// puts into memory, over plain HTTP, as JSON or protobuf. Agents allocate addresses by IPClaims that they write, with
+// the conflicts of a real server, and report the use of IPPools. What clients write else (events, the status of their
+// nodes) is accepted and forgotten. There are no rights and no admission: it listens inside of labs only.
 package apiserver
 
 import (

@@ -30,45 +30,51 @@ type event struct {
 // Put makes objects or replaces them, all in one step: no reader sees some of them only. It keeps copies.
 func (s *Server) Put(objects ...runtime.Object) error {
 	return s.change(objects, func(c *collection, key string, o runtime.Object, m metav1.Object) error {
-		kind := watch.Added
-		if c.objects[key] != nil {
-			kind = watch.Modified
-		}
 		if m.GetUID() == "" {
 			m.SetUID(types.UID(key))
 		}
-		c.objects[key] = o
-		c.history = append(c.history, event{s.version, kind, o})
+		s.put(c, key, o)
 		return nil
 	})
+}
+
+// put makes or replaces an object of the server's version. The caller holds the lock.
+func (s *Server) put(c *collection, key string, o runtime.Object) {
+	kind := watch.Added
+	if c.objects[key] != nil {
+		kind = watch.Modified
+	}
+	c.objects[key] = o
+	c.history = append(c.history, event{s.version, kind, o})
 }
 
 // Delete removes objects, found by kind, namespace and name, in one step. One that is not there is an error.
 func (s *Server) Delete(objects ...runtime.Object) error {
 	return s.change(objects, func(c *collection, key string, _ runtime.Object, m metav1.Object) error {
-		gone := c.objects[key]
-		if gone == nil {
+		if c.objects[key] == nil {
 			return fmt.Errorf("delete %s: no such object", key)
 		}
-		gone = gone.DeepCopyObject()
-		last, err := meta.Accessor(gone)
-		if err != nil {
-			return err
-		}
-		last.SetResourceVersion(m.GetResourceVersion())
-		delete(c.objects, key)
-		c.history = append(c.history, event{s.version, watch.Deleted, gone})
-		return nil
+		return s.remove(c, key, m.GetResourceVersion())
 	})
+}
+
+// remove removes an object, whose last state has the version. The caller holds the lock.
+func (s *Server) remove(c *collection, key, version string) error {
+	gone := c.objects[key].DeepCopyObject()
+	last, err := meta.Accessor(gone)
+	if err != nil {
+		return err
+	}
+	last.SetResourceVersion(version)
+	delete(c.objects, key)
+	c.history = append(c.history, event{s.version, watch.Deleted, gone})
+	return nil
 }
 
 func (s *Server) change(objects []runtime.Object, apply func(*collection, string, runtime.Object, metav1.Object) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer func() { // also those before one that fails
-		close(s.changed)
-		s.changed = make(chan struct{})
-	}()
+	defer s.notify() // also of those before one that fails
 	for _, o := range objects {
 		k, err := kindOf(o)
 		if err != nil {
@@ -87,6 +93,12 @@ func (s *Server) change(objects []runtime.Object, apply func(*collection, string
 		}
 	}
 	return nil
+}
+
+// notify wakes all watches. The caller holds the lock.
+func (s *Server) notify() {
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // collection returns that of a kind. The caller holds the lock.
