@@ -31,7 +31,8 @@ type Beeline struct {
 	presence policies.Presence
 	// annotations are those of all pods, in labs without an API server.
 	annotations map[string]string
-	// poolDevice gives all pods addresses of the wire, from IPPools with this kind of device, in labs without an API server.
+	// poolDevice gives all pods addresses of the wire, from IPPools with this kind of device: Pools, or manifests in labs
+	// without an API server.
 	poolDevice string
 }
 
@@ -57,6 +58,10 @@ var (
 	beelineMacvlan = Beeline{
 		name: "beeline-macvlan", flags: []string{"--routing", "ebpf"}, poolDevice: "macvlan",
 		description: "Beeline with an IPPool of macvlan devices: pods have addresses and MACs on the wire; Services and policies are applied at the uplink",
+	}
+	beelineRouted = Beeline{
+		name: "beeline-routed", flags: []string{"--routing", "ebpf"}, poolDevice: "veth",
+		description: "Beeline with an IPPool of veth devices, the routed underlay: pods have addresses of the wire, for which their nodes answer",
 	}
 	beelineSocket = Beeline{
 		name: "beeline-socket", flags: []string{"--routing", "ebpf", "--services", "ebpf"},

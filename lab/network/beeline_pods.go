@@ -16,10 +16,8 @@ func (c Beeline) declare(lab *testbed.Lab, node *testbed.Node, p policies.Pod) e
 	if len(c.annotations) == 0 || hasAPIServer(lab) {
 		return nil
 	}
-	p.Node = node.Name
-	object := p.Object()
-	object.Annotations = c.annotations
-	text, err := yaml.Marshal(object)
+	p.Node, p.Annotations = node.Name, c.annotations
+	text, err := yaml.Marshal(p.Object())
 	if err != nil {
 		return fmt.Errorf("encode pod %s: %w", p.Key(), err)
 	}

@@ -9,21 +9,54 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// addressesPerNode is how many addresses of each family the IPPool of a node has.
-const addressesPerNode = 40
+// The hosts of each subnet of the wire that pods of IPPools are: those between the nodes and the hosts of a lab that are no nodes.
+const (
+	firstPodHost = testbed.MaxNodes + 1
+	podHosts     = 205
+	probedHosts  = 24
+)
 
-// writePools writes an IPPool for the pods of each node, with addresses of the wire: without an API server, nodes do not know what others
-// have allocated.
+// probedPool is the IPPool whose addresses are probed before a pod gets them.
+const probedPool = "probed"
+
+// Probed are the annotations of pods whose addresses are probed, in networks with Pools.
+var Probed = map[string]string{v1alpha1.AnnotationIPPool: probedPool}
+
+// HasPools reports whether pods of a network have addresses of the wire, from IPPools. Its agents are measured with an
+// API server, because only by that they know the addresses of other nodes' pods.
+func HasPools(n Network) bool {
+	b, ok := n.(Beeline)
+	return ok && b.poolDevice != ""
+}
+
+// Pools are the IPPools of a network whose pods have addresses of the wire, for the lab's API server: one for all pods
+// without probes, and one for pods with the annotations Probed. Nodes are in one subnet. Other networks have none.
+func Pools(n Network, lab *testbed.Lab) []runtime.Object {
+	if !HasPools(n) {
+		return nil
+	}
+	device := n.(Beeline).poolDevice
+	probed := poolOf(probedPool, device, lab.Node(0), firstPodHost+podHosts, probedHosts)
+	probed.Spec.Default, probed.Spec.Probe = false, nil
+	return []runtime.Object{poolOf("pods", device, lab.Node(0), firstPodHost, podHosts), probed}
+}
+
+// writePools writes an IPPool for the pods of each node: without an API server, nodes do not know what others have
+// allocated.
 func writePools(lab *testbed.Lab, device string) error {
 	var all bytes.Buffer
+	each := podHosts / len(lab.Nodes())
 	for i, node := range lab.Nodes() {
-		text, err := yaml.Marshal(poolOf(node, device, 50+i*addressesPerNode))
+		pool := poolOf("pods-"+node.Name, device, node, firstPodHost+i*each, each)
+		pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node.Name}}
+		text, err := yaml.Marshal(pool)
 		if err != nil {
 			return fmt.Errorf("encode IPPool of %s: %w", node.Name, err)
 		}
@@ -32,16 +65,13 @@ func writePools(lab *testbed.Lab, device string) error {
 	return os.WriteFile(filepath.Join(manifestsOf(lab), "ippools.yaml"), all.Bytes(), 0o644)
 }
 
-// poolOf is an IPPool with addresses from first on, of 256 in each subnet.
-func poolOf(node *testbed.Node, device string, first int) *v1alpha1.IPPool {
+// poolOf is a default IPPool of so many hosts, the first one included, in the subnets of a node.
+func poolOf(name, device string, node *testbed.Node, first, count int) *v1alpha1.IPPool {
 	probe := false // no other machine has addresses of the ranges
 	pool := &v1alpha1.IPPool{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "IPPool"},
-		ObjectMeta: metav1.ObjectMeta{Name: "pods-" + node.Name},
-		Spec: v1alpha1.IPPoolSpec{
-			Default: true, Device: device, Probe: &probe,
-			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node.Name}},
-		},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.IPPoolSpec{Default: true, Device: device, Probe: &probe, NamespaceMax: int32(count)},
 	}
 	for _, own := range node.Addresses {
 		subnet := own.Masked()
@@ -52,7 +82,7 @@ func poolOf(node *testbed.Node, device string, first int) *v1alpha1.IPPool {
 			return addr
 		}
 		pool.Spec.Subnets = append(pool.Spec.Subnets, subnet.String())
-		pool.Spec.Ranges = append(pool.Spec.Ranges, fmt.Sprintf("%s-%s", at(first), at(first+addressesPerNode-1)))
+		pool.Spec.Ranges = append(pool.Spec.Ranges, fmt.Sprintf("%s-%s", at(first), at(first+count-1)))
 	}
 	return pool
 }

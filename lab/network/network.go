@@ -79,14 +79,14 @@ func AgentLog(node *testbed.Node) string { return filepath.Join(node.StateDir, "
 // All are the networks of the network suite, the baselines first, in the order of tables.
 func All() []Network {
 	return []Network{
-		Node, nodeNetfilter, beelineEBPF, beelineKernel, ptp, bridge, macvlan, beelineMacvlan, overlay, beelineVXLAN, beelineSameNode,
+		Node, nodeNetfilter, beelineEBPF, beelineKernel, ptp, bridge, macvlan, beelineMacvlan, beelineRouted, overlay, beelineVXLAN, beelineSameNode,
 	}
 }
 
 // WithServices are the networks of the services suite, in the order of tables.
 func WithServices() []Network {
 	return []Network{
-		Node, beelineSocket, beelineTC, KubeProxy{Mode: "iptables"}, KubeProxy{Mode: "nftables"}, KubeProxy{Mode: "ipvs"},
+		Node, beelineSocket, beelineTC, beelineMacvlan, KubeProxy{Mode: "iptables"}, KubeProxy{Mode: "nftables"}, KubeProxy{Mode: "ipvs"},
 	}
 }
 

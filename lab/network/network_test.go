@@ -16,8 +16,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// up makes a lab with the network's network on it; both end with the test.
-func up(t *testing.T, c Network, o testbed.Options) *testbed.Lab {
+// labFor makes a lab for a network, which ends with the test.
+func labFor(t *testing.T, c Network, o testbed.Options) *testbed.Lab {
 	t.Helper()
 	testenv.Root(t)
 	if why := c.Unsupported(); why != "" {
@@ -33,6 +33,13 @@ func up(t *testing.T, c Network, o testbed.Options) *testbed.Lab {
 			t.Errorf("take down: %v", err)
 		}
 	})
+	return lab
+}
+
+// up makes a lab with the network's network on it; both end with the test.
+func up(t *testing.T, c Network, o testbed.Options) *testbed.Lab {
+	t.Helper()
+	lab := labFor(t, c, o)
 	if err := c.Up(t.Context(), lab); err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func testProxy(t *testing.T, p Proxy) {
 	if err := p.StartProxy(ctx, lab); err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Put(policies.Namespace(policies.Default, nil)); err != nil {
+	if err := server.Put(append(Pools(p, lab), policies.Namespace(policies.Default, nil))...); err != nil {
 		t.Fatal(err)
 	}
 	add := func(node int, name string) *testbed.Pod {

@@ -2,6 +2,7 @@
 package policies
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -32,8 +33,8 @@ func Namespace(name string, labels map[string]string) *corev1.Namespace {
 type Pod struct {
 	Namespace, Name, Node string
 	// Addresses are empty until the pod's network has been made.
-	Addresses []netip.Addr
-	Labels    map[string]string
+	Addresses           []netip.Addr
+	Labels, Annotations map[string]string
 	// Web is the number of its TCP port "web"; 0 is none.
 	Web uint16
 }
@@ -41,14 +42,18 @@ type Pod struct {
 // Key names the pod among all.
 func (p Pod) Key() string { return p.Namespace + "/" + p.Name }
 
-// UID is the pod's own, as long as there are no two of its name one after the other.
-func (p Pod) UID() string { return "lab-" + p.Namespace + "-" + p.Name }
+// UID is the pod's own, as long as there are no two of its name one after the other. It is a UUID: agents take pods with
+// other UIDs for static ones, which an API server may not have.
+func (p Pod) UID() string {
+	sum := sha256.Sum256([]byte(p.Key()))
+	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
+}
 
 // Object is the Pod.
 func (p Pod) Object() *corev1.Pod {
 	o := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID()), Labels: p.Labels},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID()), Labels: p.Labels, Annotations: p.Annotations},
 		Spec:       corev1.PodSpec{NodeName: p.Node, Containers: []corev1.Container{{Name: "lab"}}},
 		Status:     corev1.PodStatus{Phase: corev1.PodPending},
 	}

@@ -180,6 +180,15 @@ func (v *view) bpfTable(s *Section, w result.Workload, path result.Path) *Table 
 func (v *view) footprint() Section {
 	t := newTable(Everywhere, "Footprint", "", "Network", "CNI ADD P50", "CNI ADD P99", "CNI DEL P50",
 		"BPF per one-way packet, cross-node", "agent RSS", "BPF maps", "idle CPU", "pods")
+	notes := []string{
+		"The cost of a network without traffic. CNI ADD is the time from the start of the plugin to its result. A dash means that there is nothing to measure.",
+	}
+	const probes = 3 // the column
+	probed := slices.ContainsFunc(v.run.Footprints, func(f result.Footprint) bool { return len(f.ProbedAddMilliseconds) > 0 })
+	if probed {
+		t.Columns = slices.Insert(t.Columns, probes, "CNI ADD P50 with probes")
+		notes = append(notes, "With probes, CNI ADD asks the wire whether another machine has the address of an IPPool.")
+	}
 	list := make([]result.Footprint, 0, len(v.run.Networks))
 	for _, n := range v.run.Networks {
 		f := find(v.run.Footprints, func(f result.Footprint) bool { return f.Network == n.Name })
@@ -209,25 +218,29 @@ func (v *view) footprint() Section {
 			_, perPacket := v.programs(f.Network, w.Name, result.CrossNode)
 			bpf = cmp.Or(bpf, positive(perPacket, "ns"))
 		}
-		t.addMeasured(f.Network, quantile(f.AddMilliseconds, 0.50), quantile(f.AddMilliseconds, 0.99), quantile(f.DelMilliseconds, 0.50), bpf,
-			positive(float64(f.AgentRSSBytes), "B"), positive(float64(f.MapBytes), "B"), idle, pods)
+		row := []any{
+			quantile(f.AddMilliseconds, 0.50), quantile(f.AddMilliseconds, 0.99), quantile(f.DelMilliseconds, 0.50), bpf,
+			positive(float64(f.AgentRSSBytes), "B"), positive(float64(f.MapBytes), "B"), idle, pods,
+		}
+		if probed {
+			row = slices.Insert(row, probes-1, any(quantile(f.ProbedAddMilliseconds, 0.50)))
+		}
+		t.addMeasured(f.Network, row...)
 		if len(f.AddMilliseconds) == 0 {
 			continue
 		}
-		row := chart.Row{Label: f.Network, Value: quantile(f.AddMilliseconds, 0.5), Highlight: isBeeline(f.Network)}
+		bar := chart.Row{Label: f.Network, Value: quantile(f.AddMilliseconds, 0.5), Highlight: isBeeline(f.Network)}
 		for _, ms := range f.AddMilliseconds {
-			row.Marks = append(row.Marks, chart.Mark{At: ms, Shape: chart.Sample, Tip: quantity(ms, "ms")})
+			bar.Marks = append(bar.Marks, chart.Mark{At: ms, Shape: chart.Sample, Tip: quantity(ms, "ms")})
 		}
-		row.Marks = append(row.Marks, chart.Mark{At: p50(f), Shape: chart.Median}, chart.Mark{At: stats.Quantile(f.AddMilliseconds, 0.99), Shape: chart.Median})
-		c.Rows = append(c.Rows, row)
+		bar.Marks = append(bar.Marks, chart.Mark{At: p50(f), Shape: chart.Median}, chart.Mark{At: stats.Quantile(f.AddMilliseconds, 0.99), Shape: chart.Median})
+		c.Rows = append(c.Rows, bar)
 	}
 	if len(c.Rows) > 0 {
 		t.Notes = []string{"The P99 of fewer than 100 pods is the slowest of them."}
 		t.Charts = []Chart{{SVG: c.SVG(), Caption: "CNI ADD: one dot is one pod, the two bars are P50 and P99. Logarithmic scale."}}
 	}
-	return Section{ID: "footprint", Title: "Footprint", Tables: []*Table{t}, Notes: []string{
-		"The cost of a network without traffic. CNI ADD is the time from the start of the plugin to its result. A dash means that there is nothing to measure.",
-	}}
+	return Section{ID: "footprint", Title: "Footprint", Tables: []*Table{t}, Notes: notes}
 }
 
 // quantile renders the quantile q of times in milliseconds; without any there is no value.

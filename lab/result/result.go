@@ -259,6 +259,8 @@ type Footprint struct {
 	// AddMilliseconds and DelMilliseconds have one value per CNI ADD and DEL, from the start of the plugin to its result.
 	AddMilliseconds []float64 `json:"addMilliseconds,omitempty"`
 	DelMilliseconds []float64 `json:"delMilliseconds,omitempty"`
+	// ProbedAddMilliseconds has one value per CNI ADD of a pod whose address is probed on the wire first.
+	ProbedAddMilliseconds []float64 `json:"probedAddMilliseconds,omitempty"`
 	// Pods is the number of pods on the node when the following were read.
 	Pods int `json:"pods,omitempty"`
 	// AgentRSSBytes is the resident memory of the agent, MapBytes the memory of its BPF maps.

@@ -62,13 +62,13 @@ func Open(ctx context.Context, n network.Network, o testbed.Options, fill func(*
 // OnClose has something end with the testbed, before what was there earlier.
 func (t *Testbed) OnClose(end func() error) { t.closers = append(t.closers, end) }
 
-// ServeObjects starts the lab's API server with these objects beside the nodes.
+// ServeObjects starts the lab's API server with these objects beside the nodes and the network's IPPools.
 func (t *Testbed) ServeObjects(ctx context.Context, objects ...runtime.Object) (err error) {
 	if t.API, _, err = network.ServeObjects(ctx, t.Lab); err != nil {
 		return err
 	}
 	t.OnClose(t.API.Close)
-	return t.API.Put(objects...)
+	return t.API.Put(append(network.Pools(t.Network, t.Lab), objects...)...)
 }
 
 // Up brings the network up.
@@ -109,6 +109,15 @@ func (t *Testbed) enforce(ctx context.Context) (err error) {
 func (t *Testbed) AddPod(ctx context.Context, node int, p policies.Pod) (*testbed.Pod, error) {
 	put := func(objects ...runtime.Object) error { return t.Put(ctx, objects...) }
 	return network.AddKnownPod(ctx, t.Network, t.Lab, t.Lab.Node(node), p, put)
+}
+
+// DelPod removes a pod of the namespace default, and then its object, if there is an API server.
+func (t *Testbed) DelPod(ctx context.Context, pod *testbed.Pod) error {
+	err := network.DelPod(ctx, t.Network, t.Lab, pod)
+	if t.API == nil {
+		return err
+	}
+	return errors.Join(err, t.Delete(ctx, policies.Pod{Namespace: policies.Default, Name: pod.Name}.Object()))
 }
 
 // UsualReserved are the ports of the servers, which no client gets.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/plugin"
+	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/procstat"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
@@ -36,7 +37,7 @@ func (s *Suite) footprints(ctx context.Context, b *round.Bench) error {
 				}
 				b.Progress.Note("footprint of %s: %v", f.Network, err)
 			}
-			b.Progress.Advance(addAndDel * time.Duration(s.Pods))
+			b.Progress.Advance(s.crowdTakes(m.Network))
 		}
 		if f.IdleCPU != nil || len(f.AddMilliseconds) > 0 {
 			b.Result.Footprints = append(b.Result.Footprints, f)
@@ -82,9 +83,31 @@ func (s *Suite) idle(ctx context.Context, b *round.Bench) (map[string]float64, e
 	return shares, nil
 }
 
-// crowd adds pods to the first node one after the other, reads the agent's memory, and removes them.
+// probedPods is how many pods with probed addresses are added, of as many as there are without, or fewer.
+const probedPods = 10
+
+// probed is how many pods with probed addresses a network gets.
+func (s *Suite) probed(n network.Network) int {
+	if !network.HasPools(n) {
+		return 0
+	}
+	return min(s.Pods, probedPods)
+}
+
+// addAndDel is what adding and removing a pod takes, about, and probe what probing its address adds.
+const (
+	addAndDel = 200 * time.Millisecond
+	probe     = 300 * time.Millisecond
+)
+
+// crowdTakes is what crowd takes, about.
+func (s *Suite) crowdTakes(n network.Network) time.Duration {
+	return time.Duration(s.Pods)*addAndDel + time.Duration(s.probed(n))*(addAndDel+probe)
+}
+
+// crowd adds pods to the first node one after the other, reads the agent's memory, and removes them. Then it adds and
+// removes pods with probed addresses, if the network has such.
 func (s *Suite) crowd(ctx context.Context, b *round.Bench, m *suite.Testbed, f *result.Footprint) (err error) {
-	node := m.Lab.Node(0)
 	var adds, dels []float64
 	timed := plugin.Observe(ctx, func(c plugin.Call) {
 		ms := float64(c.Took) / float64(time.Millisecond)
@@ -98,15 +121,28 @@ func (s *Suite) crowd(ctx context.Context, b *round.Bench, m *suite.Testbed, f *
 	var pods []*testbed.Pod
 	defer func() {
 		for _, pod := range pods { // those left by an error; the lab's end would remove them too
-			err = errors.Join(err, network.DelPod(context.WithoutCancel(ctx), m.Network, m.Lab, pod))
+			err = errors.Join(err, m.DelPod(context.WithoutCancel(ctx), pod))
 		}
 	}()
-	for i := range s.Pods {
-		pod, err := network.AddPod(timed, m.Network, m.Lab, node, fmt.Sprintf("crowd%d", i))
+	add := func(name string, annotations map[string]string) error {
+		pod, err := m.AddPod(timed, 0, policies.Pod{Namespace: policies.Default, Name: name, Annotations: annotations})
 		if err != nil {
-			return fmt.Errorf("add pod %d: %w", i+1, err)
+			return fmt.Errorf("add pod %s: %w", name, err)
 		}
 		pods = append(pods, pod)
+		return nil
+	}
+	del := func() error {
+		if err := m.DelPod(timed, pods[0]); err != nil {
+			return fmt.Errorf("remove pod %s: %w", pods[0].Name, err)
+		}
+		pods = pods[1:]
+		return nil
+	}
+	for i := range s.Pods {
+		if err := add(fmt.Sprintf("crowd%d", i), nil); err != nil {
+			return err
+		}
 		if present := len(pods) + benchPods; present == min(s.Pods+benchPods, memoryPods) {
 			f.Pods = present
 			if err := agentMemory(ctx, m, f); err != nil {
@@ -115,12 +151,20 @@ func (s *Suite) crowd(ctx context.Context, b *round.Bench, m *suite.Testbed, f *
 		}
 	}
 	for len(pods) > 0 {
-		if err := network.DelPod(timed, m.Network, m.Lab, pods[0]); err != nil {
-			return fmt.Errorf("remove pod %s: %w", pods[0].Name, err)
+		if err := del(); err != nil {
+			return err
 		}
-		pods = pods[1:]
 	}
-	f.AddMilliseconds, f.DelMilliseconds = adds, dels
+	f.AddMilliseconds, f.DelMilliseconds, adds = adds, dels, nil
+	for i := range s.probed(m.Network) {
+		if err := add(fmt.Sprintf("probed%d", i), network.Probed); err != nil {
+			return err
+		}
+		if err := del(); err != nil {
+			return err
+		}
+	}
+	f.ProbedAddMilliseconds = adds
 	return nil
 }
 

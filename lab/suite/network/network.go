@@ -33,9 +33,10 @@ type Suite struct {
 const (
 	// QuickLimit is what a quick run may take in all.
 	QuickLimit = 5 * time.Minute
-	// notQuick is the network that a quick run leaves out unless it is chosen: there would be no time for nine rounds.
-	notQuick = "beeline-vxlan"
 )
+
+// notQuick are the networks that a quick run leaves out unless they are chosen: there would be no time for nine rounds.
+var notQuick = []string{"beeline-vxlan", "beeline-routed"}
 
 // New decides what a run measures. A quick one takes a few minutes, all on one core; a full one takes more than an
 // hour.
@@ -54,7 +55,7 @@ func New(o round.Options) (*Suite, error) {
 		return nil, err
 	}
 	if !o.Full && len(o.Networks) == 0 {
-		s.Networks = slices.DeleteFunc(s.Networks, func(n network.Network) bool { return network.Original(n) == notQuick })
+		s.Networks = slices.DeleteFunc(s.Networks, func(n network.Network) bool { return slices.Contains(notQuick, network.Original(n)) })
 	}
 	for _, placement := range placements {
 		if _, _, err := round.EndCPUs(placement); err != nil {
@@ -77,7 +78,7 @@ func New(o round.Options) (*Suite, error) {
 }
 
 // chooseExtras adds the measurements after the rounds: BPF run time where the plan has the workload, on one core with
-// one process, and plugin calls of Beeline and of the plainest reference plugin.
+// one process, and plugin calls of Beeline, with IPPools too, and of the plainest reference plugin.
 func (s *Suite) chooseExtras() {
 	for _, cell := range s.Cells {
 		name := cell.Workload.Info().Name
@@ -85,8 +86,8 @@ func (s *Suite) chooseExtras() {
 			s.programCells = append(s.programCells, cell)
 		}
 	}
-	for _, name := range s.Names() {
-		if name == "beeline" || name == "ptp" || s.Mode == "full" {
+	for _, n := range s.Networks {
+		if name := n.Name(); name == "beeline" || name == "ptp" || network.HasPools(n) || s.Mode == "full" {
 			s.footprintOf = append(s.footprintOf, name)
 		}
 	}
@@ -95,14 +96,11 @@ func (s *Suite) chooseExtras() {
 // Validate names everything that is wrong.
 func (s *Suite) Validate() error {
 	err := s.Base.Validate()
-	if s.Pods < 0 || s.Pods > 240 {
-		err = errors.Join(err, fmt.Errorf("pods %d: want 0 to 240, the capacity of a node's /24", s.Pods))
+	if s.Pods < 0 || s.Pods > 200 {
+		err = errors.Join(err, fmt.Errorf("pods %d: want 0 to 200, for which an IPPool on the wire has addresses", s.Pods))
 	}
 	return err
 }
-
-// addAndDel is what adding and removing a pod takes, about.
-const addAndDel = 200 * time.Millisecond
 
 // Estimate is about how long the run takes if no round is discarded.
 func (s *Suite) Estimate() time.Duration { return s.Base.Estimate() + s.Idle }
@@ -115,7 +113,7 @@ func (s *Suite) beside(n network.Network) (total time.Duration) {
 		}
 	}
 	if slices.Contains(s.footprintOf, n.Name()) {
-		total += time.Duration(s.Pods) * addAndDel
+		total += s.crowdTakes(n)
 	}
 	return total
 }
@@ -136,6 +134,11 @@ func (s *Suite) open(ctx context.Context, n network.Network) (*suite.Testbed, er
 
 // fill brings up what there is in a lab: a client, a server beside it, and another one on the other node.
 func (s *Suite) fill(ctx context.Context, t *suite.Testbed) error {
+	if network.HasPools(t.Network) { // agents know the addresses of other nodes' pods from claims
+		if err := t.ServeObjects(ctx, policies.Namespace(policies.Default, nil)); err != nil {
+			return err
+		}
+	}
 	if err := t.Up(ctx); err != nil {
 		return err
 	}

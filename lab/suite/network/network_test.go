@@ -87,6 +87,28 @@ func TestRunEndToEnd(t *testing.T) {
 	}
 }
 
+// Of a network with IPPools, ADD is timed with and without probes.
+func TestFootprintOfPools(t *testing.T) {
+	p := tiny(t, "beeline-macvlan")
+	p.Cells, p.Rounds = p.Cells[:1], 1
+	var said bytes.Buffer
+	run, err := round.Run(t.Context(), p, round.NewProgress(&said, p.Estimate()))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said.String())
+	}
+	suitetest.NothingLeft(t)
+	if len(run.Footprints) != 1 {
+		t.Fatalf("footprints: %+v\n%s", run.Footprints, said.String())
+	}
+	f := run.Footprints[0]
+	if len(f.AddMilliseconds) != 2 || len(f.DelMilliseconds) != 2 || len(f.ProbedAddMilliseconds) != 2 || f.Pods != 4 {
+		t.Errorf("%+v\n%s", f, said.String())
+	}
+	if slices.Min(f.ProbedAddMilliseconds) < 250 {
+		t.Errorf("probes do not take their time: %v", f.ProbedAddMilliseconds)
+	}
+}
+
 // A gate that nothing passes ends the run after the extra rounds, with the samples in the file.
 func TestRunWithoutAQuietRound(t *testing.T) {
 	p := tiny(t, "node")
