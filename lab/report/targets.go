@@ -128,6 +128,7 @@ func memory(name string, most float64, bytes uint64) target {
 
 // The quantiles that targets for times refer to.
 const (
+	p50     = 0.5
 	p99     = 0.99
 	slowest = 1
 )
@@ -137,7 +138,7 @@ func times(name string, most float64, unit string, values []float64, failed stri
 	t := target{name: name, bound: most, atMost: true, unit: unit, detail: dash, incomplete: failed != ""}
 	if n := len(values); n > 0 {
 		t.measured = stats.Interval{Median: stats.Quantile(values, q), N: n}
-		t.detail = fmt.Sprintf("n %d, P50 %s, max %s", n, t.show(stats.Quantile(values, 0.5)), t.show(stats.Quantile(values, slowest)))
+		t.detail = fmt.Sprintf("n %d, P50 %s, max %s", n, t.show(stats.Quantile(values, p50)), t.show(stats.Quantile(values, slowest)))
 		if failed != "" {
 			t.detail += brokeOff
 		}
@@ -155,7 +156,7 @@ func (v *view) targets() []target {
 	case v.run.Policy != nil:
 		return v.policyTargets()
 	}
-	return nil
+	return v.networkTargets()
 }
 
 func (v *view) serviceTargets() []target {
@@ -168,6 +169,7 @@ func (v *view) serviceTargets() []target {
 	for _, of := range []string{"tcp_rr", "tcp_crr", "tcp_stream_128k"} {
 		list = append(list, against("ClusterIP against pod IP, "+v.workload(of).Title, 0.98, of, 1, of))
 	}
+	list = append(list, v.macvlanServiceTargets()...)
 	created := find(run.Services.Convergence, func(c result.ServiceConvergence) bool {
 		return c.Network == atSocket && c.Change == result.ServiceCreated && c.Services == most
 	})

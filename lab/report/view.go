@@ -230,8 +230,13 @@ func (v *view) median(workload, network string, placement result.Placement) stat
 
 // figureOf returns the figure of one process across nodes, or a figure without rows.
 func (v *view) figureOf(workload string, placement result.Placement) figure {
+	return v.figureOn(workload, result.CrossNode, placement)
+}
+
+// figureOn returns the figure of one process on a path, or a figure without rows.
+func (v *view) figureOn(workload string, path result.Path, placement result.Placement) figure {
 	for _, f := range v.figures {
-		if f.key.Workload == workload && f.key.Placement == placement && f.key.Path == result.CrossNode && f.key.Procs <= 1 {
+		if f.key.Workload == workload && f.key.Placement == placement && f.key.Path == path && f.key.Procs <= 1 {
 			return f
 		}
 	}
