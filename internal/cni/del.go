@@ -35,7 +35,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	if err := p.Devices.Delete(name); err != nil {
 		return deviceError("delete the pod's device", err)
 	}
-	if args.Netns != "" { // else it goes with the namespace
+	if host.Kind == device.Macvlan && args.Netns != "" { // else it goes with the namespace
 		if err := p.Devices.DeleteMacvlan(args.Netns, args.IfName); err != nil {
 			return deviceError("delete the pod's device", err)
 		}

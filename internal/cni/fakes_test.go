@@ -21,6 +21,7 @@ import (
 // fakeNode is a node in memory: its devices and its agent. Steps can be made to fail.
 type fakeNode struct {
 	devices   map[string]bool // host devices by name
+	kind      device.Kind     // of all devices
 	endpoints map[agentapi.Attachment]agentapi.Endpoint
 	// configured has the last Configure of each interface, checked the last Check.
 	configured, checked map[string]device.PodConfig
@@ -93,7 +94,7 @@ func (w fakeDevices) Create(spec device.PodSpec) (device.PodDevice, error) {
 		return device.PodDevice{}, err
 	}
 	name := device.HostName(spec.ContainerID, spec.IfName)
-	w.devices[name] = true
+	w.devices[name], w.kind = true, spec.Kind
 	return device.PodDevice{HostName: name, HostIndex: hostIndex, HostMAC: hostMAC, PodName: spec.IfName, PodIndex: 2, PodMAC: podMAC}, nil
 }
 
@@ -113,7 +114,7 @@ func (w fakeDevices) Check(_, ifName string, cfg device.PodConfig) error {
 
 func (w fakeDevices) HostEnd(name string) (end device.HostEnd, ok bool, err error) {
 	if ok = w.devices[name]; ok {
-		end = device.HostEnd{Name: name, Index: hostIndex}
+		end = device.HostEnd{Name: name, Index: hostIndex, Kind: w.kind}
 	}
 	return end, ok, w.step("find device")
 }

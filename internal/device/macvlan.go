@@ -12,6 +12,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/sock"
 )
 
+// macvlanAlias is the alias of the host end of a pod with a macvlan device. Only the node can change it.
+const macvlanAlias = "macvlan"
+
 // createMacvlan makes a pair and, beside its end in the pod, which has the name of the host end, the macvlan device. The MACs are random:
 // no other pod can know them beforehand.
 func (p pairs) createMacvlan(pod ns.NetNS, spec PodSpec, host, inPod netlink.LinkAttrs) (made PodDevice, err error) {
@@ -33,6 +36,10 @@ func (p pairs) createMacvlan(pod ns.NetNS, spec PodSpec, host, inPod netlink.Lin
 	})
 	if err != nil {
 		return made, fmt.Errorf("in %s: %w", spec.Netns, err)
+	}
+	// Before the device, so that whoever deletes the pair knows of it.
+	if err := netlink.LinkSetAlias(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: made.HostIndex}}, macvlanAlias); err != nil {
+		return made, fmt.Errorf("set the alias of %s: %w", made.HostName, err)
 	}
 	device, err := macvlan.Create(pod, macvlan.Spec{Parent: spec.Parent, Name: spec.IfName, MAC: macvlan.NewMAC(), MTU: spec.MTU})
 	if err != nil {

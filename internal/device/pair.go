@@ -166,8 +166,12 @@ func isPairHostEnd(link netlink.Link) bool {
 
 func hostEndOf(link netlink.Link) HostEnd {
 	attrs := link.Attrs()
+	kind := Kind(link.Type())
+	if kind == Veth && attrs.Alias == macvlanAlias {
+		kind = Macvlan
+	}
 	return HostEnd{
-		Name: attrs.Name, Kind: Kind(link.Type()), Index: attrs.Index, MAC: attrs.HardwareAddr, MTU: attrs.MTU,
+		Name: attrs.Name, Kind: kind, Index: attrs.Index, MAC: attrs.HardwareAddr, MTU: attrs.MTU,
 		PodIndex: attrs.ParentIndex, NetnsID: attrs.NetNsID,
 	}
 }

@@ -82,7 +82,7 @@ type PodDevice struct {
 // HostEnd is the host end of a pod's device.
 type HostEnd struct {
 	Name string
-	// Kind is Veth for a pod with a macvlan device, too.
+	// Kind is that of the pod's device.
 	Kind  Kind
 	Index int
 	MAC   net.HardwareAddr
