@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -168,4 +169,32 @@ func TestAddAttachesAllOrNothing(t *testing.T) {
 			})
 		}
 	}
+}
+
+// takeOff detaches a program, as any privileged process can.
+func (a *adding) takeOff(device, program string) {
+	a.t.Helper()
+	l, err := link.LoadPinnedLink(a.pin(device, program), nil)
+	if err == nil {
+		err = errors.Join(l.Detach(), l.Close())
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// programsOn gives the ids of the links at a device.
+func (a *adding) programsOn(index int) (ids []link.ID) {
+	a.t.Helper()
+	for _, where := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+		found, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: where})
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		for _, p := range found.Programs {
+			id, _ := p.LinkID()
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }

@@ -23,7 +23,7 @@ func TestAddUndoesMacvlan(t *testing.T) {
 	}
 }
 
-// DEL enters the network namespace of pods with macvlan devices only, and without one nobody's.
+// DEL enters the network namespace of pods with macvlan devices only.
 func TestDelEntersNamespaceForMacvlan(t *testing.T) {
 	for _, test := range []struct {
 		kind   device.Kind

@@ -15,6 +15,15 @@ import (
 // errNamespaceNotFound reports a namespace that the kernel knows but no path leads to.
 var errNamespaceNotFound = errors.New("no process and no mount holds the network namespace")
 
+// OpenPod opens the network namespace of a pod: see openNamespace. The error wraps ErrPodUnreachable.
+func OpenPod(nsid int, hint string) (ns.NetNS, error) {
+	inside, err := openNamespace(nsid, hint)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPodUnreachable, err)
+	}
+	return inside, nil
+}
+
 // openNamespace opens the network namespace that has the id nsid in this one: at the path hint if that is still its path, else through
 // a process or a mount of this machine that holds it.
 func openNamespace(nsid int, hint string) (ns.NetNS, error) {

@@ -83,11 +83,6 @@ func (e *Endpoints) remove(hostDevice string) error {
 	if !known {
 		return nil
 	}
-	if p.Macvlan != nil { // once its parent has no programs, it would be open
-		if err := device.Pods.DeleteMacvlan(p.Netns, p.IfName); err != nil {
-			return err
-		}
-	}
 	if err := e.forget(p); err != nil {
 		return err
 	}
@@ -95,12 +90,13 @@ func (e *Endpoints) remove(hostDevice string) error {
 	return nil
 }
 
-// forget undoes Add, except for the device, which is the plugin's. It releases the addresses last, when nothing
+// forget undoes Add, except for the device, which is the plugin's, but for a macvlan device: a pod can delete its end of the pair. It releases the addresses last, when nothing
 // refers to them.
 func (e *Endpoints) forget(p agentapi.Endpoint) error {
 	e.FailClosed.Remove(p.HostDevice)
 	var errs []error
 	if p.Macvlan != nil {
+		e.deleteMacvlan(p)
 		key, _ := node.MacvlanEntry(p)
 		errs = append(errs, e.Datapath.Macvlans.Delete(key))
 	}

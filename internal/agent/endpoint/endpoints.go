@@ -102,6 +102,8 @@ type Endpoints struct {
 	all map[string]agentapi.Endpoint
 	// forgotten are endpoints whose pod seems to be gone without a DEL.
 	forgotten forgotten
+	// closedMacvlans says by host device which pods CloseMacvlans has closed. Those that an earlier agent has closed are not in it.
+	closedMacvlans map[string]bool
 }
 
 // New takes over the endpoints of an earlier agent.
@@ -110,7 +112,7 @@ func New(o Options, n Node) (*Endpoints, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoints{Options: o, store: store, node: n, all: map[string]agentapi.Endpoint{}}
+	e := &Endpoints{Options: o, store: store, node: n, all: map[string]agentapi.Endpoint{}, closedMacvlans: map[string]bool{}}
 	return e, e.adopt()
 }
 

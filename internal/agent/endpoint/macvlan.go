@@ -3,6 +3,7 @@ package endpoint
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/macvlan"
 	"github.com/beeline-cni/beeline/internal/device/parent"
+	"github.com/beeline-cni/beeline/internal/device/sock"
 )
 
 // prepareMacvlan finds the parent of a new macvlan device, and attaches its programs: from then on, the parent drops what a device
@@ -125,7 +127,7 @@ func repairMacvlan(p agentapi.Endpoint) (reason, err error) {
 		return nil, err
 	}
 	defer inside.Close()
-	found, err := macvlan.Find(inside, p.IfName)
+	found, err := macvlan.Locate(inside, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -146,15 +148,65 @@ func setMacvlanMTU(p agentapi.Endpoint, mtu int) error {
 }
 
 // openMacvlan opens the network namespace of a pod, which the caller closes, and gives what its device should be. mtu is in bytes; 0: any.
+// A path may lead to another pod's namespace meanwhile: the cookie decides.
 func openMacvlan(p agentapi.Endpoint, mtu int) (inside ns.NetNS, spec macvlan.Spec, err error) {
 	mac, err := net.ParseMAC(p.PodMAC)
 	if err != nil {
 		return nil, spec, err
 	}
-	if inside, err = ns.GetNS(p.Netns); err != nil {
-		return nil, spec, fmt.Errorf("%w: %w", device.ErrPodUnreachable, err)
+	if inside, err = device.OpenPod(p.Namespace-1, p.Netns); err != nil {
+		return nil, spec, err
+	}
+	var cookie uint64
+	err = inside.Do(func(ns.NetNS) (err error) {
+		cookie, err = sock.NetnsCookie()
+		return err
+	})
+	if err == nil && cookie != p.Macvlan.NetnsCookie {
+		err = fmt.Errorf("%w: %s is another namespace now", device.ErrPodUnreachable, p.Netns)
+	}
+	if err != nil {
+		return nil, spec, errors.Join(err, inside.Close())
 	}
 	return inside, macvlan.Spec{Parent: p.Macvlan.Parent, Name: p.IfName, MAC: mac, MTU: mtu}, nil
+}
+
+// deleteMacvlan deletes the macvlan device of an endpoint. If that fails the device can send nothing: its parent keeps the programs, and
+// they do not know its MAC.
+func (e *Endpoints) deleteMacvlan(p agentapi.Endpoint) {
+	inside, spec, err := openMacvlan(p, 0)
+	if err == nil {
+		err = errors.Join(macvlan.DeleteMAC(inside, spec.Parent, spec.MAC), inside.Close())
+	}
+	if err != nil && !errors.Is(err, device.ErrPodUnreachable) {
+		e.Log.Warn("macvlan device remains in the pod and can send nothing", "pod", p.PodName(), "error", err)
+	}
+}
+
+// CloseMacvlans closes the pods with macvlan devices on parents that lack a program, and opens those that it has closed.
+func (e *Endpoints) CloseMacvlans(lost map[int]error) {
+	for name, p := range e.all {
+		if p.Macvlan == nil {
+			continue
+		}
+		reason := lost[p.Macvlan.Parent]
+		if closed, known := e.closedMacvlans[name]; known && closed == (reason != nil) {
+			continue
+		}
+		inside, spec, err := openMacvlan(p, 0)
+		if err == nil {
+			err = errors.Join(macvlan.SetProtoDown(inside, spec, reason != nil), inside.Close())
+		}
+		switch {
+		case err != nil && reason != nil:
+			e.Log.Error("pod is open: its parent lacks programs and its macvlan device cannot be closed", "pod", p.PodName(), "reason", reason, "error", err)
+			continue // and again
+		case reason != nil:
+			e.Log.Warn("pod is closed: the parent of its macvlan device lacks programs", "pod", p.PodName(), "reason", reason)
+		}
+		e.closedMacvlans[name] = reason != nil
+	}
+	maps.DeleteFunc(e.closedMacvlans, func(name string, _ bool) bool { return !e.Has(name) })
 }
 
 // packetsFrom is device.Pods.PacketsFrom for devices of all kinds: the host end of a macvlan device counts nothing.
@@ -163,10 +215,10 @@ func (e *Endpoints) packetsFrom(hostDevice string) (packets uint64, ok bool) {
 	if p.Macvlan == nil {
 		return device.Pods.PacketsFrom(hostDevice)
 	}
-	inside, err := ns.GetNS(p.Netns)
+	inside, spec, err := openMacvlan(p, 0)
 	if err != nil {
 		return 0, false
 	}
 	defer inside.Close()
-	return macvlan.PacketsFrom(inside, p.IfName)
+	return macvlan.PacketsFrom(inside, spec)
 }

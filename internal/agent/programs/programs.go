@@ -33,8 +33,10 @@ type Programs struct {
 	attached map[string]int
 	// accelerated is where each uplink forwards.
 	accelerated map[string]acceleration
-	// parents are the devices that macvlan devices of pods are on, or are about to be, by index.
-	parents map[int]bool
+	// parents are the devices that macvlan devices of pods are on, were on, or are about to be, by index. parentsFound says that those of
+	// earlier agents are among them. tried is set when programs are attached for the first time.
+	parents             map[int]bool
+	parentsFound, tried bool
 	// sockets says that the programs of sockets are attached, or not wanted.
 	sockets bool
 }
@@ -74,9 +76,8 @@ func (p *Programs) attach(endpoints *endpoint.Endpoints, tunnel int) error {
 			delete(p.attached, u.Name)
 		}
 	}
-	for index := range endpoints.Parents() {
-		p.parents[index] = true
-	}
+	errs = append(errs, p.takeParents(endpoints))
+	p.tried = true
 	for _, u := range p.uplinks {
 		attach(u.Name, u.Index, p.attachUplink)
 	}

@@ -43,6 +43,8 @@ const (
 	podsCoalesceMax   = 20 * time.Second
 	// resyncInterval bounds how long a change without a notification goes unnoticed.
 	resyncInterval = time.Minute
+	// parentsInterval bounds how long pods with macvlan devices are open after somebody has detached the programs of their parent.
+	parentsInterval = time.Second
 	// leaseRenewal and leaseTime: see datapath.Lease. The lease of a stopped agent expires after leaseTime.
 	leaseRenewal = 10 * time.Second
 	leaseTime    = 30 * time.Second
@@ -183,6 +185,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		Wake: r.Wake, Work: reconcile, Events: events,
 		Ticks: []*loop.Tick{
 			kernel,
+			{Every: parentsInterval, Do: func(time.Time) { r.keepParents() }},
 			{Every: leaseRenewal, Do: func(time.Time) { r.renewLease() }},
 			{Every: resyncInterval, Do: func(time.Time) {
 				r.forgetVanished()
@@ -259,6 +262,13 @@ func (r *Reconciler) forgetVanished() {
 	r.Endpoints.ForgetDetached()
 	r.Endpoints.RepairMacvlans()
 	r.Programs.ForgetDetached()
+}
+
+// keepParents restores the programs of the parents of macvlan devices, or closes the pods.
+func (r *Reconciler) keepParents() {
+	r.Lock.Lock()
+	defer r.Lock.Unlock()
+	r.Endpoints.CloseMacvlans(r.Programs.RestoreParents())
 }
 
 // renewLease renews the lease on the link-layer addresses in the routes, unless the last reconciliation failed to

@@ -61,14 +61,14 @@ func (t *Attacher) AttachPod(name string, ifindex int) error {
 	return podError(t.attachAll(name, ifindex, t.podPrograms()))
 }
 
-// AttachUplink does the same for an uplink.
+// AttachUplink does the same for an uplink, which may have had another name.
 func (t *Attacher) AttachUplink(name string, ifindex int) error {
-	return joined(t.attachAll(name, ifindex, t.uplinkPrograms()))
+	return errors.Join(t.takeRenamed(name, ifindex), joined(t.attachAll(name, ifindex, t.uplinkPrograms())))
 }
 
 // AttachParent does the same for an uplink that has macvlan devices of pods.
 func (t *Attacher) AttachParent(name string, ifindex int) error {
-	return joined(t.attachAll(name, ifindex, t.parentPrograms()))
+	return errors.Join(t.takeRenamed(name, ifindex), joined(t.attachAll(name, ifindex, t.parentPrograms())))
 }
 
 // SetStackSends says whether, with eBPF routing, the host's stack sends packets that uplinks must translate: from

@@ -9,9 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 )
@@ -147,36 +150,89 @@ func (d Device) Check(spec Spec) error {
 	return nil
 }
 
-// Repair sets mode, MAC and MTU of a device to those of spec, as far as they differ. The pod may have changed them.
+// Locate finds the device that Create made of spec, also under another name: the one with its MAC, else the one with its name. The error
+// wraps ENODEV if there is none on the parent.
+func Locate(pod ns.NetNS, spec Spec) (Device, error) {
+	all, err := List(pod)
+	if err != nil {
+		return Device{}, err
+	}
+	for _, is := range []func(Device) bool{
+		func(d Device) bool { return bytes.Equal(d.MAC, spec.MAC) },
+		func(d Device) bool { return d.Name == spec.Name },
+	} {
+		if at := slices.IndexFunc(all, func(d Device) bool { return d.Parent == spec.Parent && is(d) }); at >= 0 {
+			return all[at], nil
+		}
+	}
+	return Device{}, fmt.Errorf("find the macvlan device %s with MAC %s in the pod: %w", spec.Name, spec.MAC, unix.ENODEV)
+}
+
+// Repair sets mode, MAC and MTU of a device to those of spec, as far as they differ. The pod may have changed them, and the name, which
+// stays.
 func Repair(pod ns.NetNS, spec Spec) error {
+	now, err := Locate(pod, spec)
+	if err != nil {
+		return err
+	}
 	return pod.Do(func(ns.NetNS) error {
-		link, err := netlink.LinkByName(spec.Name)
-		if err != nil {
-			return fmt.Errorf("find %s in the pod: %w", spec.Name, err)
-		}
-		macvlan, ok := link.(*netlink.Macvlan)
-		if !ok {
-			return fmt.Errorf("repair %s in the pod: its type is %s, not macvlan", spec.Name, link.Type())
-		}
-		now := deviceOf(macvlan)
+		link := &netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Index: now.Index, Name: now.Name}, Mode: netlink.MACVLAN_MODE_VEPA}
 		if now.Mode != vepa {
-			attrs := netlink.LinkAttrs{Index: now.Index, Name: now.Name}
-			if err := netlink.LinkModify(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_VEPA}); err != nil {
-				return fmt.Errorf("set the mode of %s in the pod to %s: %w", spec.Name, vepa, err)
+			if err := netlink.LinkModify(link); err != nil {
+				return fmt.Errorf("set the mode of %s in the pod to %s: %w", now.Name, vepa, err)
 			}
 		}
 		if !bytes.Equal(now.MAC, spec.MAC) {
 			if err := netlink.LinkSetHardwareAddr(link, spec.MAC); err != nil {
-				return fmt.Errorf("set the MAC of %s in the pod to %s: %w", spec.Name, spec.MAC, err)
+				return fmt.Errorf("set the MAC of %s in the pod to %s: %w", now.Name, spec.MAC, err)
 			}
 		}
 		if spec.MTU != 0 && now.MTU != spec.MTU {
 			if err := netlink.LinkSetMTU(link, spec.MTU); err != nil {
-				return fmt.Errorf("set the MTU of %s in the pod to %d: %w", spec.Name, spec.MTU, err)
+				return fmt.Errorf("set the MTU of %s in the pod to %d: %w", now.Name, spec.MTU, err)
 			}
 		}
 		return nil
 	})
+}
+
+// SetProtoDown takes the carrier of a device away (IFLA_PROTO_DOWN), or gives it back: without one it sends nothing, also by packet sockets
+// that skip its queue. Its addresses and routes stay.
+func SetProtoDown(pod ns.NetNS, spec Spec, down bool) error {
+	device, err := Locate(pod, spec)
+	if err != nil {
+		return err
+	}
+	value := nl.Uint8Attr(0)
+	if down {
+		value = nl.Uint8Attr(1)
+	}
+	return pod.Do(func(ns.NetNS) error {
+		request := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+		message := nl.NewIfInfomsg(unix.AF_UNSPEC)
+		message.Index = int32(device.Index)
+		request.AddData(message)
+		request.AddData(nl.NewRtAttr(unix.IFLA_PROTO_DOWN, value))
+		if _, err := request.Execute(unix.NETLINK_ROUTE, 0); err != nil {
+			return fmt.Errorf("set protodown of %s in the pod to %t: %w", device.Name, down, err)
+		}
+		return nil
+	})
+}
+
+// DeleteMAC deletes the devices on a parent with a MAC, whatever their names are. It is no error if there is none.
+func DeleteMAC(pod ns.NetNS, parent int, mac net.HardwareAddr) error {
+	all, err := List(pod)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, d := range all {
+		if d.Parent == parent && bytes.Equal(d.MAC, mac) {
+			errs = append(errs, Delete(pod, d.Name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Delete deletes a device in the pod's namespace. One that does not exist is no error.
@@ -193,10 +249,14 @@ func Delete(pod ns.NetNS, name string) error {
 	})
 }
 
-// PacketsFrom returns how many packets a device has sent. ok is false if there is no such device.
-func PacketsFrom(pod ns.NetNS, name string) (packets uint64, ok bool) {
-	err := pod.Do(func(ns.NetNS) error {
-		link, err := netlink.LinkByName(name)
+// PacketsFrom returns how many packets the device of spec has sent. ok is false if there is no such device.
+func PacketsFrom(pod ns.NetNS, spec Spec) (packets uint64, ok bool) {
+	device, err := Locate(pod, spec)
+	if err != nil {
+		return 0, false
+	}
+	err = pod.Do(func(ns.NetNS) error {
+		link, err := netlink.LinkByIndex(device.Index)
 		if err == nil && link.Attrs().Statistics != nil {
 			packets, ok = link.Attrs().Statistics.TxPackets, true
 		}
