@@ -33,6 +33,8 @@ type IPClaim struct {
 	Conflict       time.Time
 	ConflictReason string
 
+	// Created is when the store got it; zero for claims in files. A Node that is younger takes no address from its pod.
+	Created time.Time
 	// UID and Version identify the object and its state in the store.
 	UID, Version string
 }

@@ -24,6 +24,8 @@ type Node struct {
 	Zone string
 	// Lost are addresses of the object that belong to another Node with the same address: see NodeSet.
 	Lost []netip.Addr
+	// Created decides between its ranges and addresses of IPPools that pods have.
+	Created time.Time
 	// Leaving says that the node is about to be removed: load balancers should send it nothing new.
 	Leaving bool
 	// OutOfService says that an administrator, or the cloud, vouches that the machine runs nothing any more.
@@ -39,10 +41,9 @@ const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 type NodeObject struct {
 	Node
 	addressField, cidrField []string
-	// Ready is the condition Ready, created the creation time. Both decide conflicts between Nodes. Snapshots do not
-	// have them, because readiness changes often.
-	Ready   bool
-	created time.Time
+	// Ready is the condition Ready. It decides conflicts between Nodes, with the creation time. Snapshots do not have it, because it changes
+	// often.
+	Ready bool
 }
 
 // EqualButReady reports whether two Nodes differ in readiness at most.
@@ -55,7 +56,7 @@ func (n *NodeObject) EqualButReady(other *NodeObject) bool {
 // reduceNode checks a single Node and reduces it. ResolveNodes and resolve look for conflicts with other Nodes.
 func reduceNode(n *corev1.Node) (*NodeObject, []fieldError) {
 	var c checks
-	object := &NodeObject{Node: Node{Name: n.Name, Zone: Intern(n.Labels[corev1.LabelTopologyZone]), Labels: NewLabels(n.Labels)}, created: n.CreationTimestamp.UTC()}
+	object := &NodeObject{Node: Node{Name: n.Name, Zone: Intern(n.Labels[corev1.LabelTopologyZone]), Labels: NewLabels(n.Labels), Created: n.CreationTimestamp.UTC()}}
 	object.Ready = slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
@@ -126,7 +127,7 @@ func EqualNodes(a, b []Node) bool {
 
 // Equal reports whether two nodes are equal.
 func (n *Node) Equal(other *Node) bool {
-	return n.Name == other.Name && n.Zone == other.Zone && n.Leaving == other.Leaving && n.OutOfService == other.OutOfService && n.Labels == other.Labels && slices.Equal(n.Addresses, other.Addresses) &&
+	return n.Name == other.Name && n.Zone == other.Zone && n.Leaving == other.Leaving && n.OutOfService == other.OutOfService && n.Labels == other.Labels && n.Created.Equal(other.Created) && slices.Equal(n.Addresses, other.Addresses) &&
 		slices.Equal(n.ExternalIPs, other.ExternalIPs) && slices.Equal(n.PodCIDRs, other.PodCIDRs) && slices.Equal(n.Lost, other.Lost)
 }
 

@@ -62,7 +62,7 @@ func (c *nodeClaims) addresses() map[int][]netip.Addr {
 			return order // of almost all
 		}
 		a, b := c.nodes[x.node], c.nodes[y.node]
-		return cmp.Or(cmp.Compare(x.before, y.before), readyFirst(a, b), b.created.Compare(a.created), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(x.before, y.before), readyFirst(a, b), b.Created.Compare(a.Created), cmp.Compare(a.Name, b.Name))
 	})
 	lost := map[int][]netip.Addr{}
 	for i := 1; i < len(all); i++ {
@@ -118,7 +118,7 @@ func (c *nodeClaims) ranges() map[int][]netip.Prefix {
 func (c *nodeClaims) between(group []rangeClaim, lost map[int][]netip.Prefix) {
 	slices.SortFunc(group, func(x, y rangeClaim) int {
 		a, b := c.nodes[x.node], c.nodes[y.node]
-		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
 	var kept []rangeClaim // sorted by address; none overlaps another
 	for _, r := range group {

@@ -97,7 +97,7 @@ func (x *index) remoteAddresses() map[string][]netip.Addr {
 		list, known := x.remoteLists[node]
 		if !known {
 			for a := range addresses {
-				if x.set.Has(a) {
+				if x.set.Has(a, x.claims[a].Created) {
 					list = append(list, a)
 				}
 			}

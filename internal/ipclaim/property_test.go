@@ -362,7 +362,7 @@ func (w *simulation) checkReasons() {
 func (n *node) checkRemote() {
 	want := map[string][]netip.Addr{}
 	for addr, c := range n.agent.index.claims {
-		if node := n.agent.index.remoteNode(c); node != "" && n.agent.index.set.Has(addr) {
+		if node := n.agent.index.remoteNode(c); node != "" && n.agent.index.set.Has(addr, c.Created) {
 			want[node] = append(want[node], addr)
 		}
 	}

@@ -58,6 +58,39 @@ func TestFree(t *testing.T) {
 	}
 }
 
+// A pod keeps its address if a Node gets a range with it later, which a node's token can do. No pod gets another address of the range, and
+// a later claim takes none from the Node's pods.
+func TestRangeOfYoungerNode(t *testing.T) {
+	at := func(second int64) time.Time { return time.Unix(second, 0) }
+	node := func(created int64, cidr string) cluster.Node {
+		return cluster.Node{Name: "n1", Created: at(created), PodCIDRs: []netip.Prefix{netip.MustParsePrefix(cidr)}}
+	}
+	pools := []*cluster.IPPool{made("a", 1, "192.0.2.1-192.0.2.10")}
+	for _, test := range []struct {
+		name  string
+		nodes []cluster.Node
+		since int64
+		has   bool
+	}{
+		{"the pod is older", []cluster.Node{node(6, "192.0.2.0/29")}, 5, true},
+		{"they are of one second", []cluster.Node{node(5, "192.0.2.0/29")}, 5, false},
+		{"the Node is older", []cluster.Node{node(4, "192.0.2.0/29")}, 5, false},
+		{"one Node is older", []cluster.Node{node(6, "192.0.2.0/29"), node(4, "192.0.2.0/24")}, 5, false},
+		{"another range", []cluster.Node{node(4, "192.0.2.8/29")}, 5, true},
+	} {
+		set := NewSet(pools, test.nodes, nil)
+		if has := set.Has(netip.MustParseAddr("192.0.2.2"), at(test.since)); has != test.has {
+			t.Errorf("%s: the pod keeps the address %t, want %t", test.name, has, test.has)
+		}
+		if given := set.Of(netip.MustParseAddr("192.0.2.2")) != nil; given != (test.name == "another range") {
+			t.Errorf("%s: the address is given %t", test.name, given)
+		}
+		if set.Has(netip.MustParseAddr("192.0.2.11"), time.Time{}) {
+			t.Errorf("%s: an address of no pool is the pool's", test.name)
+		}
+	}
+}
+
 func made(name string, age int, texts ...string) *cluster.IPPool {
 	p := &cluster.IPPool{Name: name, Created: time.Unix(int64(age), 0), Ranges: ranges(texts...)}
 	for _, r := range p.Ranges {
@@ -89,7 +122,7 @@ func TestOverlap(t *testing.T) {
 		t.Error(diff)
 	}
 	for text, has := range map[string]bool{"192.0.2.11": true, "192.0.2.12": true, "192.0.2.16": false, "192.0.2.22": false, "2001:db8::1": false} {
-		if set.Has(netip.MustParseAddr(text)) != has {
+		if set.Has(netip.MustParseAddr(text), time.Time{}) != has {
 			t.Errorf("the pools have %s: %t, want %t", text, !has, has)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"go4.org/netipx"
 
@@ -60,8 +61,10 @@ func (p *Pool) Contains(a netip.Addr) bool { return p.Spaces[FamilyOf(a)].Contai
 type Set struct {
 	// Pools are sorted by age, the oldest first.
 	Pools []*Pool
-	// owners are the ranges of all pools with single addresses of others, sorted; they do not overlap.
-	owners []owner
+	// owners are the ranges of all pools with single addresses of others, sorted; they do not overlap. ofNodes are those parts of pools'
+	// ranges that are pod ranges of Nodes.
+	owners  []owner
+	ofNodes []foreignSet
 }
 
 type owner struct {
@@ -94,6 +97,7 @@ func NewSet(pools []*cluster.IPPool, nodes []cluster.Node, namespaces []*cluster
 		for _, f := range foreign {
 			if f.set.Overlaps(own) {
 				b.RemoveSet(f.set)
+				s.ofNodes = append(s.ofNodes, f.within(own))
 				p.Overlaps = append(p.Overlaps, f.what+" has a part of its addresses")
 			}
 		}
@@ -137,10 +141,20 @@ func inShort(all []string) []string {
 	return all
 }
 
-// foreignSet is addresses that no pool gives. what names their owner.
+// foreignSet is addresses that no pool gives. what names their owner, whose object was created at that time.
 type foreignSet struct {
-	set  *netipx.IPSet
-	what string
+	set     *netipx.IPSet
+	what    string
+	created time.Time
+}
+
+// within gives the part of the addresses that is in a set, too.
+func (f foreignSet) within(other *netipx.IPSet) foreignSet {
+	var b netipx.IPSetBuilder
+	b.AddSet(f.set)
+	b.Intersect(other)
+	f.set, _ = b.IPSet()
+	return f
 }
 
 // foreignTo gives the addresses in the subnets of pools that nodes have for other pods, and the single ones: of nodes, and
@@ -168,7 +182,7 @@ func foreignTo(pools []*cluster.IPPool, nodes []cluster.Node, reserved []netip.A
 				var b netipx.IPSetBuilder
 				b.AddPrefix(cidr)
 				set, _ := b.IPSet()
-				forPods = append(forPods, foreignSet{set, fmt.Sprintf("the pod range %s of Node %s", cidr, n.Name)})
+				forPods = append(forPods, foreignSet{set, fmt.Sprintf("the pod range %s of Node %s", cidr, n.Name), n.Created})
 			}
 		}
 	}
@@ -204,8 +218,24 @@ func (s *Set) Of(a netip.Addr) *Pool {
 	return nil
 }
 
-// Has reports whether an address is a pool's, also if a node or a Service has it: these may get it later than a pod.
-func (s *Set) Has(a netip.Addr) bool { return s.owner(a) != nil }
+// Has reports whether an address that a pod has had since then is a pool's, also if a node or a Service has it: these may get it later
+// than a pod. A Node that was created later takes no address from a pod with its range.
+func (s *Set) Has(a netip.Addr, since time.Time) bool {
+	if s.owner(a) != nil {
+		return true
+	}
+	taken := false
+	for _, f := range s.ofNodes {
+		if !f.set.Contains(a) {
+			continue
+		}
+		if !since.Before(f.created) {
+			return false
+		}
+		taken = true
+	}
+	return taken
+}
 
 func (s *Set) owner(a netip.Addr) *Pool {
 	at, found := slices.BinarySearchFunc(s.owners, a, func(o owner, a netip.Addr) int { return o.From().Compare(a) })

@@ -172,6 +172,7 @@ func reduceClaim(full *v1alpha1.IPClaim) (*cluster.IPClaim, error) {
 		Address: addr, Pool: cluster.Intern(full.Spec.Pool), Node: cluster.Intern(full.Spec.Node),
 		Namespace: cluster.Intern(full.Spec.Pod.Namespace), Pod: full.Spec.Pod.Name, PodUID: full.Spec.Pod.UID,
 		ContainerID: full.Spec.ContainerID, IfName: cluster.Intern(full.Spec.IfName), UID: string(full.UID), Version: full.ResourceVersion,
+		Created: full.CreationTimestamp.UTC(),
 	}
 	if full.Spec.Owner.Kind == v1alpha1.KindStatefulSet {
 		c.StatefulSet = cluster.Intern(full.Spec.Owner.Name)

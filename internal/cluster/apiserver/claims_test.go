@@ -70,6 +70,15 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// The server's time of a claim decides between its pod and a Node.
+func TestClaimCreated(t *testing.T) {
+	created := time.Unix(1e9, 0).UTC()
+	full := &v1alpha1.IPClaim{ObjectMeta: metav1.ObjectMeta{Name: "192-0-2-1", CreationTimestamp: metav1.NewTime(created)}}
+	if c, err := reduceClaim(full); err != nil || c.Created != created {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 // claimMap is an index.
 type claimMap struct{ changes chan string }
 
