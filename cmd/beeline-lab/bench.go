@@ -111,7 +111,7 @@ Exit codes: 0 success, 2 wrong usage, 3 no result, or an incomplete one.`,
 	flags.StringVar(&f.suite, "suite", suiteNetwork, "what to compare: network (pod to pod), services (ClusterIPs, with up to 10,000 Services), nodeport (external packets), policy (NetworkPolicies)")
 	flags.IntSliceVar(&f.levels, "levels", nil, "with --suite=services: comma-separated numbers of Services (default 1,100,1000,10000)")
 	flags.BoolVar(&f.list, "list", false, "list networks and workloads, then exit")
-	flags.StringSliceVar(&f.networks, "networks", nil, "comma-separated networks, see --list (default all; the quick run in labs omits beeline-vxlan); NAME=PATH adds the networks of the Beeline build in directory PATH")
+	flags.StringSliceVar(&f.networks, "networks", nil, "comma-separated networks, see --list (default all; the quick run in labs omits beeline-vxlan and beeline-routed); NAME=PATH adds the networks of the Beeline build in directory PATH")
 	flags.StringSliceVar(&f.workloads, "workloads", nil, "comma-separated workloads, see --list (default: those of the quick or full run)")
 	flags.StringSliceVar(&f.paths, "paths", nil, "comma-separated paths: cross-node, same-node")
 	flags.StringSliceVar(&f.placements, "placement", nil, "comma-separated CPU placements: one-core (the whole path on one CPU), spread (one CPU for each end); on a cluster: free, or one-core if the nodes share a kernel")
