@@ -93,6 +93,13 @@ func (podEnd) Configure(netns, ifName string, cfg PodConfig) error {
 				return fmt.Errorf("add address %s to %s in the pod: %w", prefix, ifName, err)
 			}
 		}
+		if cfg.Announce {
+			// The kernel announces IPv4 addresses when the device is set up. The plugin would not end before the kernel has closed a packet
+			// socket, which takes many milliseconds.
+			if err := sysctl.SetDevice("ipv4", ifName, "arp_notify=1"); err != nil {
+				return err
+			}
+		}
 		if err := netlink.LinkSetUp(link); err != nil {
 			return fmt.Errorf("set %s in the pod up: %w", ifName, err)
 		}
@@ -114,6 +121,9 @@ func (podEnd) Configure(netns, ifName string, cfg PodConfig) error {
 			return nil
 		}
 		for _, prefix := range cfg.Addresses {
+			if prefix.Addr().Is4() {
+				continue
+			}
 			device := conflict.Device{Index: link.Attrs().Index, MAC: link.Attrs().HardwareAddr}
 			if err := conflict.Announce(device, prefix.Addr()); err != nil {
 				return fmt.Errorf("by %s in the pod: %w", ifName, err)

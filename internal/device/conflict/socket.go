@@ -42,7 +42,8 @@ func openFiltered(d Device, protocol uint16, filter []unix.SockFilter) (*socket,
 
 func swap(v uint16) uint16 { return v<<8 | v>>8 }
 
-func (s *socket) close() { _ = unix.Close(s.fd) }
+// close does not wait: the kernel takes many milliseconds until nothing uses a packet socket, and ADD would wait for it.
+func (s *socket) close() { go func() { _ = unix.Close(s.fd) }() }
 
 func (s *socket) send(frame []byte) error {
 	if _, err := unix.Write(s.fd, frame); err != nil {

@@ -55,14 +55,25 @@ func NewMAC() net.HardwareAddr {
 // device on the parent uses is no error before the device is set up (EADDRINUSE).
 func Create(pod ns.NetNS, spec Spec) (Device, error) {
 	attrs := netlink.NewLinkAttrs()
-	// Linux 6.1 looks the name up in the node's namespace, whose uplink may well be an eth0: the device gets its name in the pod.
-	attrs.Name = fmt.Sprintf("mv%x", []byte(NewMAC()))
 	attrs.HardwareAddr, attrs.MTU, attrs.ParentIndex = spec.MAC, spec.MTU, spec.Parent
 	attrs.Namespace = netlink.NsFd(int(pod.Fd()))
-	if err := netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_VEPA}); err != nil {
+	add := func(name string) error {
+		attrs.Name = name
+		return netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_VEPA})
+	}
+	err := add(spec.Name)
+	if err == nil {
+		return Find(pod, spec.Name)
+	}
+	if errors.Is(err, unix.EEXIST) {
+		// Linux 6.1 and 6.12 look the name up in the node's namespace, whose uplink may well be an eth0: the device gets its name in the
+		// pod, which takes some milliseconds more.
+		err = add(fmt.Sprintf("mv%x", []byte(NewMAC())))
+	}
+	if err != nil {
 		return Device{}, fmt.Errorf("create macvlan device %s on device %d: %w", spec.Name, spec.Parent, err)
 	}
-	err := pod.Do(func(ns.NetNS) error {
+	err = pod.Do(func(ns.NetNS) error {
 		link, err := netlink.LinkByName(attrs.Name)
 		if err == nil {
 			err = netlink.LinkSetName(link, spec.Name)
