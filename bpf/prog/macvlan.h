@@ -301,6 +301,17 @@ int from_macvlan(struct __sk_buff *skb)
 	return finish(&p, v);
 }
 
+/*
+ * An announcement of the wire: pods receive it, too, since they may know the MAC that the address had before. What
+ * follows is cut off: no policy is asked.
+ */
+STAGE to_macvlan_announcement(struct packet *p, __u32 length)
+{
+	if (p->skb->len > length && bpf_skb_change_tail(p->skb, length, 0))
+		return drop(p, DROP_INTERNAL_ERROR);
+	return PASS;
+}
+
 /* Frames of the wire about a neighbour: a sender address of a local pod is forged. */
 STAGE to_macvlan_arp(struct packet *p)
 {
@@ -312,6 +323,8 @@ STAGE to_macvlan_arp(struct packet *p)
 	address_from_ipv4(&a, arp->sender);
 	if (endpoint_of(&a))
 		return drop(p, DROP_SPOOFED_SOURCE);
+	if (mac_is_group(p->eth->h_dest) && arp->sender && arp->sender == arp->target)
+		return to_macvlan_announcement(p, ETH_HLEN + sizeof(*arp));
 	address_from_ipv4(&a, arp->target);
 	return macvlan_to_neighbour(p, &a);
 }
@@ -328,12 +341,18 @@ STAGE to_macvlan_nd(struct packet *p)
 		return v;
 	if (!type || p->ip6->hop_limit != ND_HOP_LIMIT)
 		return NEXT;
-	if (type == ND_NEIGHBOUR_ADVERTISEMENT && mac_is_group(p->eth->h_dest))
-		return NEXT;
 	if (type != ND_NEIGHBOUR_ADVERTISEMENT && type != ND_NEIGHBOUR_SOLICITATION)
 		return NEXT;
 	if (endpoint_of(type == ND_NEIGHBOUR_SOLICITATION ? &p->source : &a))
 		return drop(p, DROP_SPOOFED_SOURCE);
+	if (type == ND_NEIGHBOUR_ADVERTISEMENT && mac_is_group(p->eth->h_dest)) {
+		const __be32 group = bpf_htonl(0xff000000);
+
+		/* Unicast in a group frame is none, nor is what has more than the option with the MAC. */
+		if ((p->destination.word[0] & group) != group || p->ip6->payload_len != bpf_htons(ND_ANNOUNCEMENT))
+			return NEXT;
+		return to_macvlan_announcement(p, ETH_HLEN + sizeof(*p->ip6) + ND_ANNOUNCEMENT);
+	}
 	nd_link_local(&own, p->eth->h_dest);
 	if (address_equals(&p->destination, &own)) {
 		p->action = TC_ACCEPT; /* to the pod's link-local address, which no table has */
