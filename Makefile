@@ -111,7 +111,7 @@ campaign: deps ## Run the random tests with other seeds than CI for HOURS (3) an
 test-vm: deps ## Run all tests that meet the kernel on Linux 6.1, 6.12 and 6.18 in emulated machines, two hours
 	build/gotestsum.sh test-vm 'go run ./test/vm' 'go run ./test/vm -instructions'
 
-CLUSTER_OPTIONS = $(foreach o,NODES NETWORK TOPOLOGY FAMILY PROXY NOTE,$(if $($o),--$(shell echo $o | tr A-Z a-z)='$($o)')) \
+CLUSTER_OPTIONS = $(foreach o,NODES NETWORK TOPOLOGY FAMILY PROXY POOLS NOTE,$(if $($o),--$(shell echo $o | tr A-Z a-z)='$($o)')) \
 	$(if $(VERSION_KUBERNETES),--kubernetes=$(VERSION_KUBERNETES))
 cluster: USE := bench cluster
 cluster: deps $(if $(filter bridge none,$(NETWORK)),,image) ## Start a real Kubernetes cluster on this machine (root), see test/kubernetes

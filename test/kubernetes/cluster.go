@@ -49,6 +49,7 @@ func newUpCommand() *cobra.Command {
 	f.StringVar(&o.Topology, "topology", o.Topology, "links between the nodes: "+strings.Join(plan.Topologies, ", "))
 	f.StringVar(&o.Family, "family", o.Family, "IP families: "+strings.Join(plan.Families, ", "))
 	f.StringVar(&o.Proxy, "proxy", o.Proxy, "mode of kube-proxy: "+strings.Join(plan.Proxies, ", ")+"; empty: none with the network beeline, else iptables")
+	f.StringVar(&o.Pools, "pools", o.Pools, "IPPools with addresses of the nodes' link: "+strings.Join(plan.AllPools, ", "))
 	f.StringVar(&o.Note, "note", o.Note, "who uses the cluster and why, for its other users")
 	return cmd
 }

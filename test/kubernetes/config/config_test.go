@@ -1,9 +1,12 @@
 package config
 
 import (
+	"context"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
@@ -178,6 +182,33 @@ func TestCoreDNSIsYAML(t *testing.T) {
 		}
 		if !slices.Contains(kinds, "Deployment") || !slices.Contains(kinds, "Service") {
 			t.Errorf("kinds %v", kinds)
+		}
+	}
+}
+
+// TestPoolsAreValid reads the manifest as Beeline does with manifests.
+func TestPoolsAreValid(t *testing.T) {
+	for _, pools := range plan.AllPools {
+		c := plan.New(plan.Options{Family: plan.FamilyDual, Pools: pools}.Defaults())
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "pools.yaml"), Pools(c), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		ctx, stop := context.WithCancel(t.Context())
+		manifests := cluster.NewManifests(dir, slog.New(slog.DiscardHandler))
+		err := manifests.Run(ctx, func(s *cluster.Snapshot) {
+			for _, p := range s.IPPools {
+				got = append(got, fmt.Sprint(p.Name, p.Invalid, p.Subnets, p.Ranges, p.Device, p.Default, p.NamespaceMax))
+			}
+			stop()
+		})
+		var want []string
+		for _, p := range c.Pools() {
+			want = append(want, fmt.Sprint(p.Name, "", p.Subnets, p.Ranges, p.Device, p.Default, p.NamespaceMax))
+		}
+		if !slices.Equal(got, want) || len(manifests.Problems()) > 0 {
+			t.Errorf("pools %s: %q, want %q (%v, %v)", pools, got, want, manifests.Problems(), err)
 		}
 	}
 }

@@ -49,6 +49,11 @@ func CoreDNS(c plan.Cluster) []byte {
 		"Domain": plan.Domain, "DNS": c.DNSServiceIP(), "Image": CoreDNSImage, "Replicas": min(2, len(c.Nodes))})
 }
 
+// Pools is the manifest of the cluster's IPPools, empty if it has none.
+func Pools(c plan.Cluster) []byte {
+	return render("pools.yaml", c.Pools())
+}
+
 // BridgeNetwork is the CNI configuration of a node with these pod CIDRs.
 func BridgeNetwork(ranges []netip.Prefix) []byte {
 	var defaults []netip.Prefix

@@ -17,6 +17,7 @@ var (
 	Topologies = []string{TopologyFlat, TopologyRouted}
 	Families   = []string{FamilyIPv4, FamilyIPv6, FamilyDual}
 	Proxies    = []string{ProxyNone, ProxyIPTables, ProxyNFTables}
+	AllPools   = []string{PoolsNone, PoolsMacvlan, PoolsMixed}
 )
 
 // Networks of the pods.
@@ -69,6 +70,8 @@ type Options struct {
 	Family string `json:"family"`
 	// Proxy is one of Proxies.
 	Proxy string `json:"proxy"`
+	// Pools is one of AllPools.
+	Pools string `json:"pools"`
 	// Note is who uses the cluster and why, for its other users.
 	Note string `json:"note"`
 }
@@ -77,6 +80,7 @@ type Options struct {
 func (o Options) Defaults() Options {
 	for field, value := range map[*string]string{
 		&o.Kubernetes: kubebuild.Version, &o.Network: NetworkBeeline, &o.Topology: TopologyFlat, &o.Family: FamilyIPv4,
+		&o.Pools: PoolsNone,
 	} {
 		if *field == "" {
 			*field = value
@@ -113,6 +117,7 @@ func (o Options) Validate() error {
 		{"topology", o.Topology, Topologies},
 		{"family", o.Family, Families},
 		{"proxy", o.Proxy, Proxies},
+		{"pools", o.Pools, AllPools},
 	} {
 		if !slices.Contains(c.choices, c.value) {
 			errs = append(errs, fmt.Errorf("%s %q: want one of %s", c.name, c.value, strings.Join(c.choices, ", ")))
@@ -120,6 +125,9 @@ func (o Options) Validate() error {
 	}
 	if o.Network == NetworkBridge && o.Proxy == ProxyNone {
 		errs = append(errs, errors.New("network bridge with proxy none: Services would not work"))
+	}
+	if o.Pools != PoolsNone && (o.Network != NetworkBeeline || o.Topology != TopologyFlat) {
+		errs = append(errs, fmt.Errorf("pools %s with network %s and topology %s: pools need Beeline, and all nodes on one link", o.Pools, o.Network, o.Topology))
 	}
 	return errors.Join(errs...)
 }

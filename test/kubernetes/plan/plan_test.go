@@ -17,7 +17,7 @@ func TestDefaultsAreValid(t *testing.T) {
 }
 
 func TestDefaultsKeepWhatWasChosen(t *testing.T) {
-	o := Options{Nodes: 3, Kubernetes: "1.35.4", Network: NetworkNone, Topology: TopologyRouted, Family: FamilyDual, Proxy: ProxyNFTables, Note: "x"}
+	o := Options{Nodes: 3, Kubernetes: "1.35.4", Network: NetworkNone, Topology: TopologyRouted, Family: FamilyDual, Proxy: ProxyNFTables, Pools: PoolsMixed, Note: "x"}
 	if d := cmp.Diff(o, o.Defaults()); d != "" {
 		t.Error(d)
 	}
@@ -36,11 +36,11 @@ func TestProxyOfEachNetwork(t *testing.T) {
 }
 
 func TestValidateNamesEverythingWrong(t *testing.T) {
-	err := Options{Nodes: 10, Kubernetes: "v1.36", Network: "a", Topology: "b", Family: "c", Proxy: "d"}.Validate()
+	err := Options{Nodes: 10, Kubernetes: "v1.36", Network: "a", Topology: "b", Family: "c", Proxy: "d", Pools: "e"}.Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"10 nodes", `"v1.36"`, `network "a"`, `topology "b"`, `family "c"`, `proxy "d"`} {
+	for _, want := range []string{"10 nodes", `"v1.36"`, `network "a"`, `topology "b"`, `family "c"`, `proxy "d"`, `pools "e"`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in: %v", want, err)
 		}

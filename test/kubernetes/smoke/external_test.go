@@ -5,11 +5,12 @@ package smoke
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 )
 
-// externalSeesNodes: packets of pods to external hosts have their node's address.
+// externalSeesNodes: packets of pods to external hosts have their node's address, those of pods of IPPools the pod's.
 func externalSeesNodes(t *testing.T) {
 	needOutside(t)
 	c := useFixtures(t)
@@ -28,7 +29,11 @@ func externalSeesNodes(t *testing.T) {
 	for _, client := range []testPod{c.a, c.remote, c.hostNear, c.hostFar} {
 		external := outsideAddress(t, client.node)
 		if isBeeline() { // the testbed's bridge network does not masquerade: the external host has routes to pods
-			wantReply(t, client.runner, hostPort(external, who), reply{Client: client.node.address})
+			seen := client.node.address
+			if poolWith(netip.MustParseAddr(client.address)) != "" {
+				seen = client.address
+			}
+			wantReply(t, client.runner, hostPort(external, who), reply{Client: seen})
 		}
 		client.want(t, "ping", external)
 		client.want(t, "echo", "tcp", hostPort(external, echo), "-bytes=10000000")

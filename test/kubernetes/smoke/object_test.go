@@ -31,7 +31,7 @@ func podObject(name, node string, args ...string) *corev1.Pod {
 	}
 	pod := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{"name": name}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{"name": name}, Annotations: inPool(anyPool(name))},
 		Spec: corev1.PodSpec{
 			TerminationGracePeriodSeconds: ptr[int64](1),
 			Containers: []corev1.Container{{

@@ -21,6 +21,7 @@ func apiServerOutage(t *testing.T) {
 	c := useFixtures(t)
 	traffic := startTraffic(t, c)
 	victim := podObject("victim", c.near.name)
+	victim.Annotations = inPool(ofRange()) // an address of an IPPool needs the API server
 	applyForTest(t, victim)
 	waitReady(t, victim.Name)
 	sandbox := sandboxOf(t, c.near.name, victim.Name)

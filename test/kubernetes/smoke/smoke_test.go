@@ -2,7 +2,10 @@
 
 package smoke
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // test is a row of the lists below.
 type test struct {
@@ -39,6 +42,9 @@ func TestNetwork(t *testing.T) {
 		{"ExternalSeesNodes", externalSeesNodes},
 		{"APIServerFromPods", apiServerFromPods},
 	}
+	if len(poolNames()) > 1 {
+		all = append(all, test{"PodsOfAllPools", podsOfAllPools})
+	}
 	if hasTwoFamilies(t) {
 		all = append(all, test{"PoliciesOfTwoFamilies", policiesOfTwoFamilies})
 	}
@@ -52,7 +58,7 @@ func TestNetwork(t *testing.T) {
 
 // TestLife tests disruptions, from the smallest to the largest. It needs the cluster for itself.
 func TestLife(t *testing.T) {
-	for _, test := range []test{
+	all := []test{
 		{"NothingIsLeft", waitTraces}, // of earlier pods
 		{"RightsOfTheAgent", rightsOfTheAgent},
 		{"AgentsKeepToTheirNode", agentsKeepToTheirNode},
@@ -68,7 +74,11 @@ func TestLife(t *testing.T) {
 		{"ChangedPodRange", changedPodRange},
 		{"NodeDeletion", nodeDeletion},
 		{"RemovalAndReturn", removalAndReturn},
-	} {
+	}
+	if len(testbedPools()) > 0 { // the fixtures are not of the nodes' ranges
+		all = slices.DeleteFunc(all, func(t test) bool { return t.name == "ChangedPodRange" })
+	}
+	for _, test := range all {
 		run(t, test)
 	}
 }

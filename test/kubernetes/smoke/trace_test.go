@@ -16,12 +16,13 @@ import (
 )
 
 // lookForTraces prints the named state of pods on a node, a line each: its type and the device or network namespace
-// that owns it. A pod's device is followed by its pins.
+// that owns it, for routes to pods of IPPools on other nodes the address. A pod's device is followed by its pins.
 const lookForTraces = `
 ls /sys/class/net | sed -n 's/^bl[0-9a-f]/device &/p'
 ls /sys/fs/bpf/beeline/links | sed -n 's/^\(bl[0-9a-f][^ ]*\) .*/pin \1/p'
 ls /run/beeline/endpoints | sed 's/^/file /; s/\.json$//'
-for family in -4 -6; do ip $family -o route show proto 190 | grep -v / | sed 's/^\([^ ]*\) .*dev \([^ ]*\).*/route \1 \2/'; done
+for family in -4 -6; do ip $family -o route show proto 190 | grep -v / |
+	sed 's/^\([^ ]*\) via .*/path \1/; t; s/^\([^ ]*\) .*dev \([^ ]*\).*/route \1 \2/'; done
 ls /run/netns 2>/dev/null | sed 's/^/namespace /'
 true`
 
@@ -36,7 +37,18 @@ func traces(node string) error {
 	if err != nil {
 		return err
 	}
-	want, addresses := map[string]string{}, 0
+	claims, err := ipClaims()
+	if err != nil {
+		return err
+	}
+	want, addresses, claimed, inPools := map[string]string{}, 0, 0, 0
+	for address, owner := range claims {
+		if owner == node {
+			claimed++
+		} else {
+			want["path "+address] = owner
+		}
+	}
 	for _, e := range endpoints {
 		addresses += len(e.Addresses)
 		pod := e.Pod.Namespace + "/" + e.Pod.Name
@@ -47,6 +59,7 @@ func traces(node string) error {
 			want["route "+a.String()+" "+e.HostDevice] = pod
 		}
 		want["namespace "+filepath.Base(e.Netns)] = pod
+		inPools += countInPools(e.Addresses)
 	}
 	found := map[string]bool{}
 	for line := range strings.Lines(output) {
@@ -63,15 +76,19 @@ func traces(node string) error {
 			wrong = append(wrong, want[trace]+" lacks its "+trace)
 		}
 	}
-	counted, err := countedTraces(node, addresses)
+	if claimed != inPools {
+		wrong = append(wrong, fmt.Sprintf("%d IPClaims, endpoints have %d addresses of IPPools", claimed, inPools))
+	}
+	counted, err := countedTraces(node, addresses, inPools)
 	if err != nil {
 		return err
 	}
 	return wrongOn(node, append(wrong, counted...))
 }
 
-// countedTraces compares unnamed state with the addresses of a node's endpoints: map entries and allocated addresses.
-func countedTraces(node string, addresses int) (wrong []string, err error) {
+// countedTraces compares unnamed state with the addresses of a node's endpoints: map entries and allocated addresses, of
+// which some are not the node's but IPPools'.
+func countedTraces(node string, addresses, inPools int) (wrong []string, err error) {
 	status, err := agentStatus(node)
 	if err != nil {
 		return nil, err
@@ -85,8 +102,8 @@ func countedTraces(node string, addresses int) (wrong []string, err error) {
 	for _, p := range status.Pools {
 		used += p.Used
 	}
-	if used != addresses {
-		wrong = append(wrong, fmt.Sprintf("%d addresses are taken, endpoints have %d", used, addresses))
+	if used != addresses-inPools {
+		wrong = append(wrong, fmt.Sprintf("%d addresses are taken, endpoints have %d", used, addresses-inPools))
 	}
 	return wrong, nil
 }
@@ -165,8 +182,8 @@ func waitAgentHasPods(t *testing.T, node string) {
 	})
 }
 
-// wantDistinctAddresses fails the test if two pods share an address, or if a pod's address is outside its node's
-// range.
+// wantDistinctAddresses fails the test if two pods share an address, or if a pod's address is neither in its node's
+// range nor in an IPPool.
 func wantDistinctAddresses(t *testing.T) {
 	t.Helper()
 	var nodes corev1.NodeList
@@ -197,8 +214,8 @@ func wantDistinctAddresses(t *testing.T) {
 			}
 			holder[ip.IP] = p.Name
 			a, err := netip.ParseAddr(ip.IP)
-			if err != nil || !slices.ContainsFunc(ranges[p.Spec.NodeName], func(r netip.Prefix) bool { return r.Contains(a) }) {
-				t.Errorf("%s has %s, which is not of its node's ranges %s (%v)", p.Name, ip.IP, ranges[p.Spec.NodeName], err)
+			if err != nil || poolWith(a) == "" && !slices.ContainsFunc(ranges[p.Spec.NodeName], func(r netip.Prefix) bool { return r.Contains(a) }) {
+				t.Errorf("%s has %s, which is not of its node's ranges %s or an IPPool (%v)", p.Name, ip.IP, ranges[p.Spec.NodeName], err)
 			}
 		}
 	}

@@ -61,6 +61,12 @@ func rounds(logs string) []round {
 			append(smoke("^TestNetwork$"), "-skip=^TestNetwork$/^(LoadBalancer|ExternalIP)$"),
 		}},
 		{name: "kube-proxy", options: plan.Options{Network: plan.NetworkBeeline, Proxy: plan.ProxyIPTables}, tests: []command{besideProxy}},
+		{name: plan.PoolsMacvlan, options: plan.Options{Network: plan.NetworkBeeline, Pools: plan.PoolsMacvlan}, tests: []command{
+			smoke("."),
+			conformance(logs, "conformance"),
+			conformance(logs, "netpol"),
+		}, optional: true},
+		{name: plan.PoolsMixed, options: plan.Options{Network: plan.NetworkBeeline, Pools: plan.PoolsMixed}, tests: []command{smoke(".")}, optional: true},
 		{name: plan.ProxyNFTables, options: plan.Options{Network: plan.NetworkBeeline, Proxy: plan.ProxyNFTables}, tests: []command{besideProxy}, optional: true},
 	}
 }
