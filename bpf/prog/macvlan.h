@@ -112,9 +112,14 @@ static __noinline enum verdict from_macvlan_ipv6(struct packet *p, const struct 
 
 		return hidden || !address_equals(&p->source, &pod->ipv6) ? drop(p, DROP_SPOOFED_SOURCE) : NEXT;
 	}
+	/* No policy is asked: routers do not forward them, and they carry little other data. */
+	if (p->ip6->hop_limit != ND_HOP_LIMIT || bpf_ntohs(p->ip6->payload_len) > ND_LENGTH)
+		return drop(p, DROP_SPOOFED_SOURCE);
 	switch (type) {
 	case ND_ROUTER_SOLICITATION:
-		return valid ? PASS : drop(p, DROP_SPOOFED_SOURCE);
+		if (!valid || !mac_is_group(p->eth->h_dest) || !address_stays_on_link(&p->destination))
+			break;
+		return PASS;
 	case ND_NEIGHBOUR_SOLICITATION:
 		if (!valid)
 			break;
@@ -225,6 +230,14 @@ STAGE from_macvlan_pod(struct packet *p, const struct macvlan_pod *pod)
 	return v == NEXT ? from_macvlan_send(p, pod) : v;
 }
 
+/* Whether the node answers ARP for the address: its own, or that of a local pod of a pool of other devices. */
+static __always_inline bool macvlan_node_answers(const struct address *a)
+{
+	const struct endpoint *e = endpoint_of(a);
+
+	return e ? e->underlay && !e->parent : macvlan_is_node(a);
+}
+
 /*
  * Any other frame must be the node's. The kernel has no record of who sends its ARP replies: they must be true.
  * Frames about neighbours to a local pod go there.
@@ -248,7 +261,7 @@ STAGE from_macvlan_node(struct packet *p)
 		    !mac_equals(arp->sender_mac, uplink->mac))
 			return drop(p, DROP_SPOOFED_SOURCE);
 		address_from_ipv4(&a, arp->sender);
-		if (!macvlan_is_node(&a))
+		if (!macvlan_node_answers(&a))
 			return drop(p, DROP_SPOOFED_SOURCE);
 	}
 	if (arp) {
@@ -349,9 +362,9 @@ STAGE to_macvlan_nd(struct packet *p)
 		const __be32 group = bpf_htonl(0xff000000);
 
 		/* Unicast in a group frame is none, nor is what has more than the option with the MAC. */
-		if ((p->destination.word[0] & group) != group || p->ip6->payload_len != bpf_htons(ND_ANNOUNCEMENT))
+		if ((p->destination.word[0] & group) != group || p->ip6->payload_len != bpf_htons(ND_LENGTH))
 			return NEXT;
-		return to_macvlan_announcement(p, ETH_HLEN + sizeof(*p->ip6) + ND_ANNOUNCEMENT);
+		return to_macvlan_announcement(p, ETH_HLEN + sizeof(*p->ip6) + ND_LENGTH);
 	}
 	nd_link_local(&own, p->eth->h_dest);
 	if (address_equals(&p->destination, &own)) {

@@ -27,8 +27,8 @@ enum nd_type {
 /* Hop limit of neighbour discovery: nothing that was forwarded has it (RFC 4861, 3.1). */
 #define ND_HOP_LIMIT 255
 
-/* Length of a neighbour advertisement with the option that has the MAC, in bytes. */
-#define ND_ANNOUNCEMENT 32
+/* Length of a neighbour solicitation or advertisement with one option, the MAC or a nonce (RFC 7527), in bytes. */
+#define ND_LENGTH 32
 
 static __always_inline bool mac_equals(const __u8 *a, const __u8 *b)
 {

@@ -155,6 +155,14 @@ static __always_inline bool policy_counted_at_to_pod(const struct packet *p, con
 	return p->program != PROGRAM_FROM_POD || !(fc->enforce & (ENFORCE_EGRESS | ENFORCE_OBSERVED));
 }
 
+/* What a program knows of the sender: at a parent of macvlan devices as much as at a pod's device or the uplink. */
+static __always_inline enum program policy_program(enum program program)
+{
+	if (config_macvlan && program == PROGRAM_FROM_MACVLAN)
+		return PROGRAM_FROM_POD;
+	return config_macvlan && program == PROGRAM_TO_MACVLAN ? PROGRAM_FROM_WIRE : program;
+}
+
 /* Evaluates an unchanged packet, or one whose source alone is translated, by *entry if that is not NULL. */
 static __noinline enum verdict policy_check_slow(struct packet *p, struct flow_cache_entry *fc,
 						 const struct nat_entry *entry)
@@ -164,7 +172,7 @@ static __noinline enum verdict policy_check_slow(struct packet *p, struct flow_c
 
 	if (!pc)
 		return drop(p, DROP_INTERNAL_ERROR);
-	pc->program = p->program;
+	pc->program = policy_program(p->program);
 	pc->enforce = fc->enforce;
 	if (unlikely(policy_counted_at_to_pod(p, fc))) {
 		pc->enforce |= ENFORCE_UNCOUNTED;
