@@ -25,6 +25,8 @@ type configuration struct {
 	// kubeProxy: nftables rules translate Services, as those of kube-proxy do. Only rows that depend on this run:
 	// egress policy is not enforced on packets that the kernel stack translates.
 	kubeProxy bool
+	// byNode: pods on the nodes' link send all frames to the node's MAC, not to that of the destination.
+	byNode bool
 }
 
 // allNodePorts enables NodePorts at the nodes' second addresses too.
@@ -56,8 +58,31 @@ func shuffle(t *testing.T, l *lab, all ...[]attack) {
 	}
 }
 
-func TestAttacks(t *testing.T) {
-	l := newLab(t, configurations[0].flags...)
+func TestAttacks(t *testing.T) { testAttacks(t, false, configurations) }
+
+// macvlanConfigurations are those of macvlan pods. CI runs the first one; a campaign (a seed is set) all.
+var macvlanConfigurations = []configuration{
+	{name: "flows off", flags: []string{"--flows=off"}},
+	{name: "by the node", flags: []string{"--flows=off"}, byNode: true},
+	{name: "no agent", flags: []string{"--flows=off"}, noAgent: true},
+	{name: "flows of all pods", flags: []string{"--flows=all"}},
+}
+
+// TestMacvlanAttacks attacks from and on macvlan pods, which share the nodes' link with the attacker.
+func TestMacvlanAttacks(t *testing.T) {
+	if testenv.DeviceKind() != "veth" {
+		return // the pods have macvlan devices in each run
+	}
+	all := macvlanConfigurations
+	if os.Getenv(testenv.SeedVariable) == "" {
+		all = all[:1]
+	}
+	testAttacks(t, true, all)
+}
+
+// testAttacks runs the table in all configurations, in one lab.
+func testAttacks(t *testing.T, onLink bool, configurations []configuration) {
+	l := newLabOf(t, onLink, configurations[0].flags...)
 	rows, wireRows := attacks(), fromWire()
 	shuffle(t, l, rows, wireRows)
 	l.waitPolicies()

@@ -2,6 +2,7 @@ package adversary
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -48,7 +49,20 @@ func (s *attempt) is4() bool        { return s.family == 0 }
 
 // frame returns a packet in an Ethernet frame from the attacker's device to the node.
 func (s *attempt) frame(ip frame.IP) []byte {
-	return frame.Ethernet(s.attacker.host, s.attacker.mac, frame.EtherType(ip.Source), ip.Packet())
+	return frame.Ethernet(s.nextHop(ip.Destination), s.attacker.mac, frame.EtherType(ip.Source), ip.Packet())
+}
+
+// nextHop returns the MAC to which the attacker sends packets for this destination: that of a pod on the same link, else
+// the node's.
+func (s *attempt) nextHop(to netip.Addr) net.HardwareAddr {
+	if s.onLink && !s.configuration.byNode {
+		for _, p := range s.pods {
+			if p.Addresses[s.family] == to {
+				return p.mac
+			}
+		}
+	}
+	return s.attacker.host
 }
 
 // ip returns a packet from the attacker to the victim.

@@ -43,6 +43,8 @@ type lab struct {
 	tokens   uint32
 	// configuration is the one that runs.
 	configuration configuration
+	// onLink: pods have macvlan devices, with addresses of the nodes' link.
+	onLink bool
 }
 
 // node is one node of a lab.
@@ -109,12 +111,18 @@ var podPrefixLengths = []int{28, 124}
 // newLab starts a lab with agents, pods, policies and Services. The test's cleanup removes it.
 func newLab(t *testing.T, flags ...string) *lab {
 	t.Helper()
+	return newLabOf(t, false, flags...)
+}
+
+// newLabOf does so, with pods on the nodes' link or not.
+func newLabOf(t *testing.T, onLink bool, flags ...string) *lab {
+	t.Helper()
 	programs(t)
 	up, err := testbed.Up(t.Context(), testbed.Options{Name: fmt.Sprint(labPrefix, labCount.Add(1)), IPv6: true, Outside: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, lab: up, manifests: filepath.Join(up.Dir(), "manifests"), pods: map[string]*pod{}, externalSenders: map[int]*pod{}}
+	l := &lab{t: t, lab: up, manifests: filepath.Join(up.Dir(), "manifests"), pods: map[string]*pod{}, externalSenders: map[int]*pod{}, onLink: onLink}
 	t.Cleanup(l.down)
 	if err := os.Mkdir(l.manifests, 0o755); err != nil {
 		t.Fatal(err)
@@ -130,6 +138,9 @@ func newLab(t *testing.T, flags ...string) *lab {
 		l.writeObject(n.Name, object)
 	}
 	l.addSecondAddresses()
+	if onLink {
+		l.writePools()
+	}
 	l.start(flags...)
 	l.addPods()
 	l.write("policies.yaml", []byte(policies))
@@ -251,6 +262,9 @@ func (l *lab) addPod(n *node, name, app string) *pod {
 	p.capture = startCapture(l.t, name, p.Netns, plugin.PodInterface)
 	l.captures = append(l.captures, p.capture)
 	p.senders = openSenders(l.t, p.Netns, plugin.PodInterface)
+	if l.onLink {
+		p.senders = p.withReportedDrops()
+	}
 	l.pods[name] = p
 	return p
 }

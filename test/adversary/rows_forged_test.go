@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -109,8 +110,8 @@ func forgedMACs() (rows []attack) {
 		{"a multicast group", func(*attempt) net.HardwareAddr { return net.HardwareAddr{0x01, 0, 0x5e, 0, 0, 1} }},
 		{"the zero address", func(*attempt) net.HardwareAddr { return make(net.HardwareAddr, 6) }},
 	} {
-		row("MAC address of "+mac.name+" as source", byPolicy, mac.mac, host)
-		row("MAC address of "+mac.name+" as destination", nil, own, mac.mac) // the kernel stack may drop it before policies are evaluated
+		row("MAC address of "+mac.name+" as source", append(slices.Clone(spoofed), byPolicy...), mac.mac, host) // macvlan pods are known by it
+		row("MAC address of "+mac.name+" as destination", nil, own, mac.mac)                                    // the kernel stack may drop it before policies are evaluated
 	}
 	return rows
 }
@@ -161,6 +162,9 @@ var neighbours = []attack{
 					continue // a unicast message: policies evaluate it
 				}
 				for kind, data := range map[uint8][]byte{133: s.token, 134: advertisement, 137: redirect} {
+					if kind == 133 && s.onLink && to.IsMulticast() && source != linkLocal(s.third.mac) {
+						continue // macvlan pods may look for routers
+					}
 					ip := frame.IP{Source: source, Destination: to, Protocol: unix.IPPROTO_ICMPV6, Hops: 255}
 					ip.Payload = frame.ICMP(source, to, kind, 0, 64<<24|0xffff, data)
 					frames = append(frames, s.frame(ip))

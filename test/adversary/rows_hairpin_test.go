@@ -44,10 +44,11 @@ func hairpins(kind kind, reasons []string) (rows []attack) {
 	return rows
 }
 
-// fromTranslatedService reports whether a source is a Service that only the kernel stack knows. The datapath treats
-// it as an external host: a sender on the link that knows the ports of a connection can inject into it.
+// fromTranslatedService reports whether a source is a Service that only the kernel stack knows, or of a connection of a
+// pod on the link. The datapath treats it as an external host: a sender on the link that knows the ports of a connection
+// can inject into it.
 func (s *attempt) fromTranslatedService(source netip.Addr) bool {
-	return s.attacker.app == external && s.configuration.kubeProxy && source == s.service().cluster[s.family]
+	return s.attacker.app == external && (s.configuration.kubeProxy || s.onLink) && source == s.service().cluster[s.family]
 }
 
 // hairpin connects the victim to itself through a Service.

@@ -1,6 +1,7 @@
 package adversary
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"net"
@@ -73,6 +74,27 @@ func openSenders(t *testing.T, netns testbed.Netns, device string) senders {
 	}, order: []string{"AF_PACKET", "QDISC_BYPASS", "AF_XDP"}}
 	s.offload = openPacket(t, netns, device, unix.PACKET_VNET_HDR)
 	return s
+}
+
+// reportsDrops is a sender by a macvlan device: the datapath drops its frames while it sends, and the kernel reports that
+// as an error of the device.
+type reportsDrops struct{ sender }
+
+func (r reportsDrops) send(frame []byte) error {
+	err := r.sender.send(frame)
+	if errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EBUSY) {
+		return nil
+	}
+	return err
+}
+
+// withReportedDrops are the senders for a macvlan device.
+func (s senders) withReportedDrops() senders {
+	named := map[string]sender{}
+	for name, sender := range s.named {
+		named[name] = reportsDrops{sender}
+	}
+	return senders{named: named, order: s.order, offload: reportsDrops{s.offload}}
 }
 
 // each sends the frames in order, once with each sender.
