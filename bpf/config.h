@@ -21,6 +21,9 @@ const volatile bool config_macvlan = false;
 /* A random number that programs of this node mark packets with; see handled_set. */
 const volatile __u64 config_handled = 0;
 
+/* A random number, by which frames to the node hide their source MAC; see macvlan_hide_source. */
+const volatile __u64 config_macvlan_source = 0;
+
 /* Masquerades pods' traffic to external addresses (--masquerade). */
 const volatile bool config_masquerade = true;
 

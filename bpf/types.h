@@ -95,6 +95,13 @@ enum enforce_flag {
 	ENFORCE_UNCOUNTED = 1 << 3, /* the packets are counted at the sender's device */
 };
 
+/* The pod that a flow cache entry of from_macvlan is for: as in `macvlan_pods`, with the MAC that is its key. */
+struct macvlan_sender {
+	__u64 netns;
+	__u32 host_end;
+	__u8 mac[ETH_ALEN], host_mac[ETH_ALEN];
+};
+
 /*
  * The cached verdict of a flow cache entry: the last allowed connection. Counters are added to its conntrack entry
  * when the verdict ends, at least about once a second.
@@ -120,11 +127,12 @@ struct flow_cache_entry {
 	struct route route; /* ROUTE_LOCAL: the pod's device and its MACs */
 	__u32 enforce;	    /* enum enforce_flag; 0: not evaluated */
 	struct verdict_cache verdict;
+	struct macvlan_sender sender; /* from_macvlan */
 };
 
 /* Indices of `generation`. */
 enum generation_index {
-	GENERATION_TABLES = 0, /* by the agent: a change of `endpoints`, `routes` or `policy_pods` */
+	GENERATION_TABLES = 0, /* by the agent: a change of `endpoints`, `routes`, `macvlan_pods` or `policy_pods` */
 	GENERATION_PODS = 1,   /* by the datapath: an addition to `nat_pods` */
 	GENERATION_POLICY = 2, /* by the agent: a change that may deny; the policy revision */
 	GENERATION_MAX = 3,

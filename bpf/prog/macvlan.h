@@ -21,6 +21,20 @@ static __always_inline const struct macvlan_pod *macvlan_pod_of(__u32 parent, co
 	return bpf_map_lookup_elem(&macvlan_pods, &key);
 }
 
+/*
+ * Hides the source MAC of a packet to the node. A macvlan device in mode source, which any pod with NET_ADMIN can add
+ * to the parent, takes the frames of the MACs that it lists, whomever they are for: all of the router's. No pod knows
+ * this MAC, and the kernel stack does not read it for IP and ARP.
+ */
+static __always_inline void macvlan_hide_source(struct packet *p)
+{
+	__u64 source = config_macvlan_source;
+
+	if (p->skb->protocol == bpf_htons(ETH_P_IP) || p->skb->protocol == bpf_htons(ETH_P_IPV6) ||
+	    p->skb->protocol == bpf_htons(ETH_P_ARP))
+		__builtin_memcpy(p->eth->h_source, &source, ETH_ALEN);
+}
+
 /* Addresses the frame of this device to the node and has this device receive it. */
 STAGE macvlan_to_node(struct packet *p)
 {
@@ -30,6 +44,7 @@ STAGE macvlan_to_node(struct packet *p)
 	if (!uplink)
 		return drop(p, DROP_INTERNAL_ERROR);
 	__builtin_memcpy(p->eth->h_dest, uplink->mac, ETH_ALEN);
+	macvlan_hide_source(p);
 	if (p->program == PROGRAM_TO_MACVLAN)
 		return PASS;
 	handled_set(p->skb);
@@ -38,10 +53,10 @@ STAGE macvlan_to_node(struct packet *p)
 }
 
 /* Has the host end of a pod receive the frame: from_pod decides, and the kernel stack forwards. */
-STAGE macvlan_to_host_end(struct packet *p, const struct macvlan_pod *pod)
+STAGE macvlan_to_host_end(struct packet *p, __u32 host_end, const __u8 *host_mac)
 {
-	__builtin_memcpy(p->eth->h_dest, pod->host_mac, ETH_ALEN);
-	p->action = bpf_redirect(pod->ifindex, BPF_F_INGRESS);
+	__builtin_memcpy(p->eth->h_dest, host_mac, ETH_ALEN);
+	p->action = bpf_redirect(host_end, BPF_F_INGRESS);
 	return REDIRECT;
 }
 
@@ -168,46 +183,68 @@ static __noinline bool macvlan_may_translate(struct packet *p, __u32 checks)
 }
 
 /*
- * Whether the host end has to receive the packet, as it comes from another kind of device. Not if the destination is
- * a local pod with a macvlan device. Else if the pod sends to the host end, its router where the pool has none. Else
- * if it is in the cluster, but for single addresses by the link: other nodes, and pods that the external network knows.
+ * The route of what a macvlan pod sends. ROUTE_LOCAL: into a local pod with a macvlan device. ROUTE_UNKNOWN: to the
+ * link, with the MAC that the pod resolved; external addresses, and single ones in the cluster: other nodes, and pods
+ * that the external network knows. ROUTE_CLUSTER: the host end receives the packet, as it comes from another kind of
+ * device.
  */
-static __always_inline bool macvlan_needs_host_end(struct packet *p, const struct macvlan_pod *pod,
-						   const struct flow_cache_entry *fc)
+static __always_inline enum route_kind macvlan_route(const struct route *route, const struct address *destination)
 {
-	if (config_kube_proxy || (fc->nat_checks && macvlan_may_translate(p, fc->nat_checks)))
-		return true;
-	if (route_is_macvlan(&fc->route))
-		return false;
-	if (mac_equals(p->eth->h_dest, pod->host_mac))
-		return true;
-	return fc->route.kind != ROUTE_UNKNOWN && !(fc->route.kind == ROUTE_REMOTE && route_of_host(&p->destination));
+	if (config_kube_proxy)
+		return ROUTE_CLUSTER;
+	if (route_is_macvlan(route) || route->kind == ROUTE_UNKNOWN)
+		return route->kind;
+	return route->kind == ROUTE_REMOTE && route_of_host(destination) ? ROUTE_UNKNOWN : ROUTE_CLUSTER;
+}
+
+/* Validates the source of what the pod sends, and finds the route. */
+STAGE from_macvlan_lookup(struct packet *p, const struct macvlan_pod *pod, struct flow_cache_entry **cached)
+{
+	__u32 now = flow_cache_generation();
+	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_MACVLAN);
+	const struct endpoint *sender = endpoint_of(&p->source);
+
+	if (!sender || sender->ifindex != pod->ifindex)
+		return drop(p, DROP_SPOOFED_SOURCE);
+	if (!fc)
+		return drop(p, DROP_INTERNAL_ERROR);
+	*cached = fc;
+	from_pod_route(fc, p, sender);
+	fc->route.kind = macvlan_route(&fc->route, &p->destination);
+	flow_cache_store(fc, &p->source, &p->destination, p->skb->ifindex, now);
+	fc->sender.netns = pod->netns;
+	fc->sender.host_end = pod->ifindex;
+	__builtin_memcpy(fc->sender.mac, p->eth->h_source, ETH_ALEN);
+	__builtin_memcpy(fc->sender.host_mac, pod->host_mac, ETH_ALEN);
+	return NEXT;
 }
 
 /*
- * Packets to local pods with macvlan devices and to addresses on the link go on at once. The host end receives the
- * others.
+ * Packets to local pods with macvlan devices and to the link go on at once. The host end receives the others: it is
+ * also the router of pools without one.
  */
-STAGE from_macvlan_send(struct packet *p, const struct macvlan_pod *pod)
+STAGE from_macvlan_send(struct packet *p, struct flow_cache_entry *fc)
 {
-	struct flow_cache_entry *fc = 0;
-	enum verdict v = from_pod_lookup(p, pod->ifindex, &fc);
+	const struct macvlan_sender *sender = &fc->sender;
+	enum verdict v = from_pod_check_error(p, NEXT);
 
 	if (v != NEXT)
-		return v == PASS ? macvlan_to_host_end(p, pod) : v;
-	v = from_pod_check_error(p, NEXT);
-	if (v != NEXT)
 		return v;
-	if (macvlan_needs_host_end(p, pod, fc))
-		return macvlan_to_host_end(p, pod);
+	if (fc->route.kind == ROUTE_CLUSTER ||
+	    (fc->route.kind == ROUTE_UNKNOWN && mac_equals(p->eth->h_dest, sender->host_mac)) ||
+	    (fc->nat_checks && macvlan_may_translate(p, fc->nat_checks)))
+		return macvlan_to_host_end(p, sender->host_end, sender->host_mac);
 	v = policy_check(p, fc);
 	if (v != NEXT)
 		return v;
-	return route_is_macvlan(&fc->route) ? endpoint_redirect(p, &fc->route) : PASS;
+	if (fc->route.kind == ROUTE_LOCAL)
+		return endpoint_redirect(p, &fc->route);
+	p->action = TC_ACCEPT; /* to_wire has nothing to do */
+	return REDIRECT;
 }
 
 /* A frame with the MAC of a pod. */
-STAGE from_macvlan_pod(struct packet *p, const struct macvlan_pod *pod)
+STAGE from_macvlan_pod(struct packet *p, const struct macvlan_pod *pod, struct flow_cache_entry **cached)
 {
 	bool arp = p->skb->protocol == bpf_htons(ETH_P_ARP);
 	__u64 owner = owner_of(p->skb);
@@ -227,7 +264,9 @@ STAGE from_macvlan_pod(struct packet *p, const struct macvlan_pod *pod)
 		v = from_macvlan_ipv6(p, pod);
 	if (v == NEXT)
 		v = from_macvlan_group(p);
-	return v == NEXT ? from_macvlan_send(p, pod) : v;
+	if (v == NEXT)
+		v = from_macvlan_lookup(p, pod, cached);
+	return v;
 }
 
 /* Whether the node answers ARP for the address: its own, or that of a local pod of a pool of other devices. */
@@ -245,18 +284,19 @@ static __always_inline bool macvlan_node_answers(const struct address *a)
 STAGE from_macvlan_node(struct packet *p)
 {
 	__u32 device = p->skb->ifindex;
-	const struct uplink *uplink = bpf_map_lookup_elem(&uplinks, &device);
 	bool is_arp = p->skb->protocol == bpf_htons(ETH_P_ARP);
 	const struct arp *arp = is_arp ? arp_of(p) : 0;
 	__u64 owner = owner_of(p->skb);
 	const struct macvlan_pod *pod;
+	const struct uplink *uplink;
 	enum verdict v;
 	struct address a;
 	__u8 type = 0;
 
 	if (is_arp && !arp)
 		return drop(p, DROP_MALFORMED);
-	if (owner != config_host_netns) {
+	if (unlikely(owner != config_host_netns)) {
+		uplink = bpf_map_lookup_elem(&uplinks, &device);
 		if (owner || !arp || !uplink || !mac_equals(p->eth->h_source, uplink->mac) ||
 		    !mac_equals(arp->sender_mac, uplink->mac))
 			return drop(p, DROP_SPOOFED_SOURCE);
@@ -292,25 +332,71 @@ static __noinline bool macvlan_check_protocol(struct __sk_buff *skb)
 	return packet_check_protocol(&p) == NEXT;
 }
 
+/*
+ * Whether an IP packet is neither neighbour discovery nor in a frame for a group, and the kernel has its protocol right:
+ * what from_macvlan and to_macvlan have to look at is in the flow cache.
+ */
+static __always_inline bool macvlan_is_plain(const struct packet *p)
+{
+	if (p->eth->h_proto != p->skb->protocol || mac_is_group(p->eth->h_dest))
+		return false;
+	return p->protocol == bpf_htons(ETH_P_IP) || p->ip6->nexthdr == PROTOCOL_TCP || p->ip6->nexthdr == PROTOCOL_UDP;
+}
+
+/* The flow cache entry of what a pod sends, by its MAC and from its network namespace; NULL if there is none. */
+static __always_inline struct flow_cache_entry *from_macvlan_cached(struct packet *p, __u64 owner)
+{
+	__u32 now = flow_cache_generation();
+	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_MACVLAN);
+
+	if (!fc || unlikely(!flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now)))
+		return 0;
+	if (!mac_equals(fc->sender.mac, p->eth->h_source) || owner != fc->sender.netns)
+		return 0;
+	p->skb->mark = 0; /* as in from_macvlan_pod */
+	return fc;
+}
+
+/*
+ * Whose frame is it? Not in the flow cache. NEXT: a packet of a pod goes on, with its new entry in `cached`; a frame
+ * about a neighbour, without one, leaves by the wire.
+ */
+STAGE from_macvlan_check(struct packet *p, struct flow_cache_entry **cached)
+{
+	bool known = macvlan_check_protocol(p->skb);
+	const struct macvlan_pod *pod;
+
+	if (!packet_has(p, 0))
+		return drop(p, DROP_TRUNCATED);
+	if (!known)
+		return drop(p, DROP_INTERNAL_ERROR);
+	pod = macvlan_pod_of(p->skb->ifindex, p->eth->h_source);
+	p->ip4 = 0;
+	return pod ? from_macvlan_pod(p, pod, cached) : from_macvlan_node(p);
+}
+
 SEC("tcx/egress")
 int from_macvlan(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_FROM_MACVLAN};
-	const struct macvlan_pod *pod;
-	enum verdict v;
-	bool known;
+	struct flow_cache_entry *fc = 0;
+	enum verdict v = NEXT;
+	__u64 owner;
 
 	if (handled_take(skb))
 		return config_netkit ? TC_ACCEPT : TC_NEXT;
 	if (skb->vlan_present)
 		return TC_NEXT; /* of the node's VLAN device: a pod's tag is in the frame */
-	known = macvlan_check_protocol(skb);
-	if (!packet_has(&p, 0))
-		return finish(&p, drop(&p, DROP_TRUNCATED));
-	if (!known)
-		return finish(&p, drop(&p, DROP_INTERNAL_ERROR));
-	pod = macvlan_pod_of(skb->ifindex, p.eth->h_source);
-	v = pod ? from_macvlan_pod(&p, pod) : from_macvlan_node(&p);
+	if (packet_parse(&p) == NEXT && packet_is_ip(&p) && macvlan_is_plain(&p)) {
+		owner = owner_of(skb);
+		if (owner == config_host_netns)
+			return TC_NEXT; /* most packets of the node: not about neighbours */
+		fc = from_macvlan_cached(&p, owner);
+	}
+	if (unlikely(!fc))
+		v = from_macvlan_check(&p, &fc);
+	if (v == NEXT && fc)
+		v = from_macvlan_send(&p, fc);
 	return finish(&p, v);
 }
 
@@ -325,8 +411,22 @@ STAGE to_macvlan_announcement(struct packet *p, __u32 length)
 	return PASS;
 }
 
+/*
+ * Whether a frame about a neighbour is for the pod with its MAC, whose host end is `receiver`; 0: for a group. Else a
+ * host of the link, or a device that a pod has made beside its own, would tell one pod by the MAC of another.
+ */
+static __always_inline bool to_macvlan_is_for(const struct address *neighbour, __u32 receiver)
+{
+	const struct endpoint *e;
+
+	if (!receiver)
+		return true;
+	e = endpoint_of(neighbour);
+	return e && e->ifindex == receiver;
+}
+
 /* Frames of the wire about a neighbour: a sender address of a local pod is forged. */
-STAGE to_macvlan_arp(struct packet *p)
+STAGE to_macvlan_arp(struct packet *p, __u32 receiver)
 {
 	const struct arp *arp = arp_of(p);
 	struct address a;
@@ -339,11 +439,13 @@ STAGE to_macvlan_arp(struct packet *p)
 	if (mac_is_group(p->eth->h_dest) && arp->sender && arp->sender == arp->target)
 		return to_macvlan_announcement(p, ETH_HLEN + sizeof(*arp));
 	address_from_ipv4(&a, arp->target);
+	if (!to_macvlan_is_for(&a, receiver))
+		return drop(p, DROP_INVALID_DESTINATION);
 	return macvlan_to_neighbour(p, &a);
 }
 
 /* Neighbour discovery to a local pod. NEXT: something else. */
-STAGE to_macvlan_nd(struct packet *p)
+STAGE to_macvlan_nd(struct packet *p, __u32 receiver)
 {
 	struct address a = {}, own;
 	enum verdict v;
@@ -368,60 +470,99 @@ STAGE to_macvlan_nd(struct packet *p)
 	}
 	nd_link_local(&own, p->eth->h_dest);
 	if (address_equals(&p->destination, &own)) {
+		macvlan_hide_source(p);
 		p->action = TC_ACCEPT; /* to the pod's link-local address, which no table has */
 		return REDIRECT;
 	}
 	if (type == ND_NEIGHBOUR_ADVERTISEMENT)
 		a = p->destination;
+	if (!to_macvlan_is_for(&a, receiver))
+		return drop(p, DROP_INVALID_DESTINATION);
 	return macvlan_to_neighbour(p, &a);
 }
 
-/* Delivers a unicast packet of the wire to the pod that has its MAC, if that has its address. `device`: host end. */
-STAGE to_macvlan_pod(struct packet *p, __u32 device)
+/* A unicast packet of the wire, for the pod that has its MAC, if that has its address. `device`: host end. */
+STAGE to_macvlan_pod(struct packet *p, __u32 device, struct flow_cache_entry **cached)
 {
 	const struct endpoint *e = endpoint_of(&p->destination);
-	enum verdict v;
 
 	if (!e || e->ifindex != device)
 		return drop(p, DROP_INVALID_DESTINATION);
-	v = from_wire_deliver(p);
-	if (v != PASS)
+	return from_wire_lookup(p, cached);
+}
+
+/* The flow cache entry of a packet of the wire to a pod, in a frame with the MAC of that pod; NULL if there is none. */
+static __always_inline struct flow_cache_entry *to_macvlan_cached(struct packet *p)
+{
+	__u32 now = flow_cache_generation();
+	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_INGRESS);
+
+	if (!fc || unlikely(!flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now)))
+		return 0;
+	if (!route_is_macvlan(&fc->route) || fc->route.next_hop.word[0] != p->skb->ifindex)
+		return 0;
+	return mac_equals(fc->route.next_hop_mac, p->eth->h_dest) ? fc : 0;
+}
+
+/*
+ * Which pod is the frame for? Not in the flow cache. NEXT: a packet to a local pod goes on, with its entry in `cached`.
+ */
+STAGE to_macvlan_check(struct packet *p, struct flow_cache_entry **cached)
+{
+	bool group = mac_is_group(p->eth->h_dest);
+	const struct macvlan_pod *pod = group ? 0 : macvlan_pod_of(p->skb->ifindex, p->eth->h_dest);
+	__u32 receiver = pod ? pod->ifindex : 0;
+	enum verdict v;
+
+	if (!group && !receiver)
+		return PASS;
+	if (p->skb->vlan_present)
+		return receiver ? drop(p, DROP_NOT_IP) : PASS;
+	if (p->skb->protocol == bpf_htons(ETH_P_ARP)) {
+		v = to_macvlan_arp(p, receiver);
+	} else {
+		v = packet_parse(p);
+		if (v == NEXT && packet_is_ip(p) && p->protocol == bpf_htons(ETH_P_IPV6))
+			v = to_macvlan_nd(p, receiver);
+	}
+	if (v != NEXT)
 		return v;
-	/* Allowed, with header options or its last hop: no router has to see it. */
-	p->action = TC_ACCEPT;
-	return REDIRECT;
+	if (group) /* the verifier believes that packet_parse may move the packet */
+		return packet_has(p, 0) ? macvlan_to_node(p) : drop(p, DROP_TRUNCATED);
+	return packet_is_ip(p) ? to_macvlan_pod(p, receiver, cached) : drop(p, DROP_NOT_IP);
 }
 
 SEC("tcx/ingress")
 int to_macvlan(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_TO_MACVLAN};
-	const struct macvlan_pod *pod;
-	__u32 receiver;
-	bool group;
-	enum verdict v;
+	struct flow_cache_entry *fc = 0;
+	enum verdict v = NEXT;
 
 	if (handled_take(skb))
 		return TC_ACCEPT;
-	if (!packet_has(&p, 0))
-		return finish(&p, drop(&p, DROP_TRUNCATED));
-	group = mac_is_group(p.eth->h_dest);
-	pod = group ? 0 : macvlan_pod_of(skb->ifindex, p.eth->h_dest);
-	receiver = pod ? pod->ifindex : 0;
-	if (!group && !receiver)
+	if (skb->pkt_type == PACKET_HOST) { /* the MAC is the device's own, not one of a pod */
+		if (!skb->vlan_present && packet_has(&p, 0))
+			macvlan_hide_source(&p);
 		return TC_NEXT;
-	if (skb->vlan_present)
-		return receiver ? finish(&p, drop(&p, DROP_NOT_IP)) : TC_NEXT;
-	if (skb->protocol == bpf_htons(ETH_P_ARP)) {
-		v = to_macvlan_arp(&p);
-	} else {
-		v = packet_parse(&p);
-		if (v == NEXT && packet_is_ip(&p) && p.protocol == bpf_htons(ETH_P_IPV6))
-			v = to_macvlan_nd(&p);
 	}
-	if (v == NEXT && group) /* the verifier believes that packet_parse may move the packet */
-		v = packet_has(&p, 0) ? macvlan_to_node(&p) : drop(&p, DROP_TRUNCATED);
-	else if (v == NEXT)
-		v = packet_is_ip(&p) ? to_macvlan_pod(&p, receiver) : drop(&p, DROP_NOT_IP);
+	if (packet_parse(&p) == NEXT && packet_is_ip(&p) && macvlan_is_plain(&p))
+		fc = to_macvlan_cached(&p);
+	if (unlikely(!fc)) {
+		if (!packet_has(&p, 0))
+			return finish(&p, drop(&p, DROP_TRUNCATED));
+		p.ip4 = 0;
+		v = to_macvlan_check(&p, &fc);
+	}
+	if (v == NEXT && fc) {
+		v = from_wire_forward(&p, fc);
+		if (v == PASS) { /* allowed, with header options or its last hop: no router has to see it */
+			if (!packet_has(&p, 0))
+				return finish(&p, drop(&p, DROP_TRUNCATED));
+			macvlan_hide_source(&p);
+			p.action = TC_ACCEPT;
+			v = REDIRECT;
+		}
+	}
 	return finish(&p, v);
 }

@@ -254,20 +254,21 @@ int to_pod(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_TO_POD};
 	struct flow_cache_entry *fc = 0;
+	__u32 parent = 0;
 	enum verdict v;
 
 	if (handled_take(skb))
 		return TC_NEXT;
 	v = packet_parse(&p);
 	if (v == NEXT)
-		v = endpoint_check_destination(&p);
+		v = endpoint_check_destination(&p, &parent);
 	if (v == NEXT)
 		v = to_pod_lookup(&p, &fc);
 	if (v == NEXT && config_services)
 		v = to_pod_translate(&p, fc);
 	if (v == NEXT)
 		v = to_pod_policy(&p, fc);
-	if (config_macvlan && (v == NEXT || v == PASS))
+	if (config_macvlan && parent && (v == NEXT || v == PASS))
 		v = to_pod_send_macvlan(&p);
 	return finish(&p, v);
 }

@@ -83,20 +83,22 @@ STAGE from_wire_forward(struct packet *p, struct flow_cache_entry *fc)
 	return v == NEXT ? from_wire_send(p, fc) : v;
 }
 
-STAGE from_wire_deliver(struct packet *p)
+/* Validates the source and finds the route, or takes both from the flow cache. */
+STAGE from_wire_lookup(struct packet *p, struct flow_cache_entry **cached)
 {
 	__u32 now = flow_cache_generation();
 	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_INGRESS);
 
 	if (!fc)
 		return PASS; /* internal error */
-	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now))) {
-		if (!source_valid_from_wire(&p->source, &p->destination))
-			return drop(p, DROP_INVALID_SOURCE);
-		from_wire_route(fc, p);
-		flow_cache_store(fc, &p->source, &p->destination, p->skb->ifindex, now);
-	}
-	return from_wire_forward(p, fc);
+	*cached = fc;
+	if (likely(flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now)))
+		return NEXT;
+	if (!source_valid_from_wire(&p->source, &p->destination))
+		return drop(p, DROP_INVALID_SOURCE);
+	from_wire_route(fc, p);
+	flow_cache_store(fc, &p->source, &p->destination, p->skb->ifindex, now);
+	return NEXT;
 }
 
 /* Maximum priority tags of a frame. */
@@ -121,6 +123,7 @@ SEC("tcx/ingress")
 int from_wire(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_FROM_WIRE};
+	struct flow_cache_entry *fc = 0;
 	enum verdict v = PASS;
 
 	if (unlikely(!from_wire_untag(skb)))
@@ -130,7 +133,9 @@ int from_wire(struct __sk_buff *skb)
 	 * forwarded. They and malformed packets are left to the kernel stack.
 	 */
 	if (skb->pkt_type == PACKET_HOST && packet_parse(&p) == NEXT && packet_is_ip(&p))
-		v = from_wire_deliver(&p);
+		v = from_wire_lookup(&p, &fc);
+	if (v == NEXT && fc)
+		v = from_wire_forward(&p, fc);
 	return finish(&p, v);
 }
 

@@ -82,7 +82,7 @@ func Assemble(o *load.Objects) *Datapath {
 		Lease:     fwd.NewLease(m),
 		Tunnel:    fwd.NewTunnel(m),
 		Uplinks:   fwd.NewUplinks(m, o.Generation),
-		Macvlans:  macvlan.New(m),
+		Macvlans:  macvlan.New(m, o.Generation),
 		Services:  lb.New(m, o.Config.MaglevSize),
 		NAT:       nat.New(m, o.Generation),
 		Sockets:   lb.NewSockets(m, o.Log),

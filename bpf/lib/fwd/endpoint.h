@@ -37,17 +37,19 @@ STAGE endpoint_check_source(struct packet *p, const struct endpoint *sender, __u
 
 /*
  * The kernel stack may deliver only packets that are addressed to this pod: a stale host route must not reach
- * another one.
+ * another one. `parent` becomes that of the pod's macvlan device; unchanged for other kinds of device.
  */
-STAGE endpoint_check_destination(struct packet *p)
+STAGE endpoint_check_destination(struct packet *p, __u32 *parent)
 {
 	const struct endpoint *e;
 
 	if (!packet_is_ip(p))
 		return PASS;
 	e = endpoint_of(&p->destination);
-	if (e && e->ifindex == p->skb->ifindex)
+	if (e && e->ifindex == p->skb->ifindex) {
+		*parent = e->parent;
 		return NEXT;
+	}
 	if (p->protocol == bpf_htons(ETH_P_IPV6) && address_stays_on_link(&p->destination))
 		return PASS;
 	return drop(p, DROP_INVALID_DESTINATION);

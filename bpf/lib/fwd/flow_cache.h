@@ -31,6 +31,8 @@ enum flow_cache_user {
 	 * entry of XDP, which would then pass the next packet as well, forever.
 	 */
 	CACHED_XDP = FLOW_CACHE_MAX / 2,
+	/* What macvlan pods send. A packet that the host end receives has an entry from there too. */
+	CACHED_MACVLAN = FLOW_CACHE_MAX / 4 * 3,
 };
 
 /* The slot for packets between two addresses on this CPU. Programs on one CPU do not interrupt each other. */

@@ -172,6 +172,7 @@ const (
 	SameNodeVarConfigHostNetns       = "config_host_netns"
 	SameNodeVarConfigKubeProxy       = "config_kube_proxy"
 	SameNodeVarConfigMacvlan         = "config_macvlan"
+	SameNodeVarConfigMacvlanSource   = "config_macvlan_source"
 	SameNodeVarConfigMasquerade      = "config_masquerade"
 	SameNodeVarConfigNatFirst        = "config_nat_first"
 	SameNodeVarConfigNatLast         = "config_nat_last"
@@ -309,6 +310,7 @@ type SameNodeVariableSpecs struct {
 	ConfigHostNetns       *ebpf.VariableSpec `ebpf:"config_host_netns"`
 	ConfigKubeProxy       *ebpf.VariableSpec `ebpf:"config_kube_proxy"`
 	ConfigMacvlan         *ebpf.VariableSpec `ebpf:"config_macvlan"`
+	ConfigMacvlanSource   *ebpf.VariableSpec `ebpf:"config_macvlan_source"`
 	ConfigMasquerade      *ebpf.VariableSpec `ebpf:"config_masquerade"`
 	ConfigNatFirst        *ebpf.VariableSpec `ebpf:"config_nat_first"`
 	ConfigNatLast         *ebpf.VariableSpec `ebpf:"config_nat_last"`
@@ -474,6 +476,7 @@ type SameNodeVariables struct {
 	ConfigHostNetns       *ebpf.Variable `ebpf:"config_host_netns"`
 	ConfigKubeProxy       *ebpf.Variable `ebpf:"config_kube_proxy"`
 	ConfigMacvlan         *ebpf.Variable `ebpf:"config_macvlan"`
+	ConfigMacvlanSource   *ebpf.Variable `ebpf:"config_macvlan_source"`
 	ConfigMasquerade      *ebpf.Variable `ebpf:"config_masquerade"`
 	ConfigNatFirst        *ebpf.Variable `ebpf:"config_nat_first"`
 	ConfigNatLast         *ebpf.Variable `ebpf:"config_nat_last"`

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -48,6 +49,14 @@ func TestMacvlanAttacks(t *testing.T) {
 	allNodes := fixtures.Addr("ff02::1")
 	group := fwd.MAC{0x33, 0x33, 0, 0, 0, 1}
 	received := victim.ListenUDP(t, victim.V4)
+	fill := func(t *testing.T) {
+		t.Helper()
+		fillFlowCache(t, victim.Netns, fixtures.Eth(victim.Mac, fixtures.Router).Ipv4(victim.V4, external4).Udp(1, 7),
+			fixtures.Eth(victim.Mac, fixtures.Router).Ipv6(victim.V6, external6).Udp(1, 7))
+		fillFlowCache(t, attacker.Netns, own.Ipv4(attacker.V4, external4).Udp(1, 7), own6.Udp(1, 7))
+		fillFlowCache(t, *n.External, fixtures.Eth(fixtures.Router, victim.Mac).Ipv4(external4, victim.V4).Udp(1, 9),
+			fixtures.Eth(fixtures.Router, victim.Mac).Ipv6(external6, victim.V6).Udp(1, 9))
+	}
 
 	for _, test := range []struct {
 		name  string
@@ -91,6 +100,7 @@ func TestMacvlanAttacks(t *testing.T) {
 		{"the wire's VLAN to a pod", *n.External, fixtures.Eth(fixtures.Router, victim.Mac).Ether(fixtures.EtherVLAN).Payload("\x00\x07\x08\x00E" + string(make([]byte, 60))), "to_macvlan not_ip"},
 		{"no IP to a pod", *n.External, fixtures.Eth(fixtures.Router, victim.Mac).Ether(fixtures.EtherMPLS).Payload("label"), "to_macvlan not_ip"},
 	} {
+		fill(t)
 		frame := test.frame.Bytes()
 		own := uint16(frame[12])<<8 | uint16(frame[13])
 		// The parent does not read the frame before the program: it has what the socket says.
@@ -106,6 +116,25 @@ func TestMacvlanAttacks(t *testing.T) {
 		}
 	}
 	netlab.ExpectNothing(t, received)
+}
+
+// fillFlowCache sends packets on each CPU, so that the flow cache knows them when others send the same ones.
+func fillFlowCache(t *testing.T, from netlab.Netns, packets ...fixtures.Packet) {
+	t.Helper()
+	for cpu := range runtime.NumCPU() {
+		from.Do(t, func() (err error) {
+			var before, one unix.CPUSet
+			one.Set(cpu)
+			if err := errors.Join(unix.SchedGetaffinity(0, &before), unix.SchedSetaffinity(0, &one)); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, unix.SchedSetaffinity(0, &before)) }()
+			for _, p := range packets {
+				from.Send(t, "eth0", p.Bytes())
+			}
+			return nil
+		})
+	}
 }
 
 // sendPast sends a frame by eth0 and says that it is of a protocol, with bypass past the queue and the egress programs of the device.

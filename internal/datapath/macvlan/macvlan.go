@@ -32,10 +32,13 @@ type Pod struct {
 }
 
 // Table is the table of the macvlan devices of this node's pods. The agent is its only writer.
-type Table struct{ m *ebpf.Map }
+type Table struct {
+	m          *ebpf.Map
+	generation *table.Generation
+}
 
-// New returns the table on its map.
-func New(m *bpf.Maps) Table { return Table{m.MacvlanPods} }
+// New returns the table on its map. A change of the table advances the generation: the flow cache has parts of it.
+func New(m *bpf.Maps, generation *table.Generation) Table { return Table{m.MacvlanPods, generation} }
 
 // All returns the table.
 func (t Table) All() (map[Key]Pod, error) {
@@ -59,24 +62,32 @@ func (t Table) Sync(want map[Key]Pod) (int, error) {
 	}
 	set, del := table.Diff(have, want)
 	for k, v := range set {
-		err = errors.Join(err, t.Set(k, v))
+		err = errors.Join(err, t.put(k, v))
 	}
 	for _, k := range del {
-		err = errors.Join(err, t.Delete(k))
+		err = errors.Join(err, t.remove(k))
 	}
-	return len(set) + len(del), err
+	changes := len(set) + len(del)
+	if changes > 0 {
+		err = errors.Join(err, t.generation.Advance())
+	}
+	return changes, err
 }
 
 // Set writes the entry of one device.
-func (t Table) Set(k Key, v Pod) error {
+func (t Table) Set(k Key, v Pod) error { return errors.Join(t.put(k, v), t.generation.Advance()) }
+
+// Delete removes the entry of one device; a missing one is no error.
+func (t Table) Delete(k Key) error { return errors.Join(t.remove(k), t.generation.Advance()) }
+
+func (t Table) put(k Key, v Pod) error {
 	if err := t.m.Put(k.key(), v.value()); err != nil {
 		return fmt.Errorf("set macvlan device %s on device %d: %w", k.MAC, k.Parent, err)
 	}
 	return nil
 }
 
-// Delete removes the entry of one device; a missing one is no error.
-func (t Table) Delete(k Key) error {
+func (t Table) remove(k Key) error {
 	if err := t.m.Delete(k.key()); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("delete macvlan device %s on device %d: %w", k.MAC, k.Parent, err)
 	}
