@@ -23,7 +23,7 @@ const (
 )
 
 // transactions are measured after a tenth of them to warm up. Timers of the kernel cost about a permille.
-const transactions = 20000
+const transactions = 10000
 
 // end runs one end in place of the tests.
 func end(name string) int {
