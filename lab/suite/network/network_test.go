@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -87,8 +89,28 @@ func TestRunEndToEnd(t *testing.T) {
 	}
 }
 
+// binaries builds this project's own binaries, if nobody has.
+func binaries(t *testing.T) {
+	t.Helper()
+	testenv.Root(t)
+	if os.Getenv("BEELINE_BIN") != "" {
+		return
+	}
+	if _, err := exec.LookPath("go"); err != nil {
+		testenv.Missing(t, err.Error())
+	}
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "../../../cmd/beeline-agent", "../../../cmd/beeline-cni")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build binaries: %v\n%s", err, said)
+	}
+	t.Setenv("BEELINE_BIN", dir)
+}
+
 // Of a network with IPPools, ADD is timed with and without probes.
 func TestFootprintOfPools(t *testing.T) {
+	binaries(t)
 	p := tiny(t, "beeline-macvlan")
 	p.Cells, p.Rounds = p.Cells[:1], 1
 	var said bytes.Buffer
