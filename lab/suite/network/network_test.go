@@ -89,7 +89,7 @@ func TestRunEndToEnd(t *testing.T) {
 	}
 }
 
-// binaries builds this project's own binaries, if nobody has.
+// binaries builds this project's own binaries, unless BEELINE_BIN names some.
 func binaries(t *testing.T) {
 	t.Helper()
 	testenv.Root(t)
