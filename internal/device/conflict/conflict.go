@@ -14,10 +14,10 @@ import (
 )
 
 // Probes of one address, and the time after each to wait for replies. RFC 5227 waits seconds, for links that have just come up and for
-// hosts that sleep; the uplink of a node has been up for long.
+// hosts that sleep; the uplink of a node has been up for long. The kernel's timers add up to a tenth.
 const (
 	probes   = 3
-	interval = 100 * time.Millisecond
+	interval = 90 * time.Millisecond
 )
 
 // Device is the device whose link is asked.
@@ -38,7 +38,7 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("%s is in use by the host with MAC %s", e.Address, e.MAC)
 }
 
-// Probe sends probes for an address and waits for replies: 300 ms if there is none. It returns *InUseError as soon as another host claims
+// Probe sends probes for an address and waits for replies: about 300 ms if there is none. It returns *InUseError as soon as another host claims
 // the address. The node must not have the address yet.
 func Probe(ctx context.Context, d Device, a netip.Addr) error {
 	s, err := open(d, a)
