@@ -51,6 +51,9 @@ func (f *fuzzer) check(in harness.Run) (v harness.Verdict, ran bool, err error) 
 	default:
 		return 0, false, fmt.Errorf("%s", got.Verdict)
 	}
+	if in.Program == bpf.ProgToMacvlan && len(before) == len(got.Out) {
+		copy(before[6:12], got.Out[6:12]) // frames to the node hide their source MAC
+	}
 	if !bytes.Equal(before, got.Out) {
 		return 0, false, fmt.Errorf("packet is not redirected, but changed to\n%s", fixtures.Layers(got.Out))
 	}
