@@ -90,8 +90,8 @@ func (e *Endpoints) remove(hostDevice string) error {
 	return nil
 }
 
-// forget undoes Add, except for the device, which is the plugin's, but for a macvlan device: a pod can delete its end of the pair. It releases the addresses last, when nothing
-// refers to them.
+// forget undoes Add, except for the device, which is the plugin's. It deletes a macvlan device, which a DEL without an end of the pair
+// does not find: a pod can delete its end. It releases the addresses last, when nothing refers to them.
 func (e *Endpoints) forget(p agentapi.Endpoint) error {
 	e.FailClosed.Remove(p.HostDevice)
 	var errs []error

@@ -1,88 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The parent of macvlan devices of pods, an uplink. Egress: from_macvlan, each frame that a pod sends, since the
- * devices are in mode vepa. Ingress: to_macvlan, frames of the wire to pods, and those that programs of this node
- * deliver. See docs/decisions/42-macvlan-at-the-parent.md.
+ * The egress of the parent of macvlan devices of pods, an uplink: each frame that a pod sends, since the devices are in
+ * mode vepa, and what the node sends.
  */
 #pragma once
 
 #include "config.h"
 #include "lib/flow/finish.h"
+#include "lib/fwd/macvlan.h"
 #include "lib/fwd/owner.h"
-#include "lib/net/arp.h"
 #include "prog/pod.h"
-#include "prog/wire.h"
-
-static __always_inline const struct macvlan_pod *macvlan_pod_of(__u32 parent, const __u8 *mac)
-{
-	struct macvlan_key key = {.parent = parent};
-
-	__builtin_memcpy(key.mac, mac, ETH_ALEN);
-	return bpf_map_lookup_elem(&macvlan_pods, &key);
-}
-
-/*
- * Hides the source MAC of a packet to the node. A macvlan device in mode source, which any pod with NET_ADMIN can add
- * to the parent, takes the frames of the MACs that it lists, whomever they are for: all of the router's. No pod knows
- * this MAC, and the kernel stack does not read it for IP and ARP.
- */
-static __always_inline void macvlan_hide_source(struct packet *p)
-{
-	__u64 source = config_macvlan_source;
-
-	if (p->skb->protocol == bpf_htons(ETH_P_IP) || p->skb->protocol == bpf_htons(ETH_P_IPV6) ||
-	    p->skb->protocol == bpf_htons(ETH_P_ARP))
-		__builtin_memcpy(p->eth->h_source, &source, ETH_ALEN);
-}
-
-/* Addresses the frame of this device to the node and has this device receive it. */
-STAGE macvlan_to_node(struct packet *p)
-{
-	__u32 device = p->skb->ifindex;
-	const struct uplink *uplink = bpf_map_lookup_elem(&uplinks, &device);
-
-	if (!uplink)
-		return drop(p, DROP_INTERNAL_ERROR);
-	__builtin_memcpy(p->eth->h_dest, uplink->mac, ETH_ALEN);
-	macvlan_hide_source(p);
-	if (p->program == PROGRAM_TO_MACVLAN)
-		return PASS;
-	handled_set(p->skb);
-	p->action = bpf_redirect(device, BPF_F_INGRESS);
-	return REDIRECT;
-}
-
-/* Has the host end of a pod receive the frame: from_pod decides, and the kernel stack forwards. */
-STAGE macvlan_to_host_end(struct packet *p, __u32 host_end, const __u8 *host_mac)
-{
-	__builtin_memcpy(p->eth->h_dest, host_mac, ETH_ALEN);
-	p->action = bpf_redirect(host_end, BPF_F_INGRESS);
-	return REDIRECT;
-}
-
-/* Whether the node itself has the address. */
-static __always_inline bool macvlan_is_node(const struct address *a)
-{
-	const struct route *r = route_of_host(a);
-
-	return r && r->kind == ROUTE_CLUSTER;
-}
-
-/*
- * Sends a frame about a neighbour (ARP, neighbour discovery) to the local pod that has the address, or to the node, as
- * a unicast frame. NEXT: neither has it.
- */
-STAGE macvlan_to_neighbour(struct packet *p, const struct address *neighbour)
-{
-	const struct endpoint *e = endpoint_of(neighbour);
-
-	if (e && e->parent) {
-		__builtin_memcpy(p->eth->h_dest, e->pod_mac, ETH_ALEN);
-		__builtin_memcpy(p->eth->h_source, e->host_mac, ETH_ALEN);
-		return endpoint_redirect_macvlan(p, e->parent);
-	}
-	return e || macvlan_is_node(neighbour) ? macvlan_to_node(p) : NEXT;
-}
 
 /* ARP of a pod. It is valid if it is true, whoever sent it: the kernel has no record of who sends replies. */
 STAGE from_macvlan_arp(struct packet *p, const struct macvlan_pod *pod)
@@ -162,10 +89,12 @@ STAGE from_macvlan_group(struct packet *p)
 	return PASS;
 }
 
-/* Whether the route leads to a local pod with a macvlan device. */
-static __always_inline bool route_is_macvlan(const struct route *route)
+/* Has the host end of a pod receive the frame: from_pod decides, and the kernel stack forwards. */
+STAGE macvlan_to_host_end(struct packet *p, __u32 host_end, const __u8 *host_mac)
 {
-	return route->kind == ROUTE_LOCAL && route->resolved;
+	__builtin_memcpy(p->eth->h_dest, host_mac, ETH_ALEN);
+	p->action = bpf_redirect(host_end, BPF_F_INGRESS);
+	return REDIRECT;
 }
 
 /*
@@ -332,17 +261,6 @@ static __noinline bool macvlan_check_protocol(struct __sk_buff *skb)
 	return packet_check_protocol(&p) == NEXT;
 }
 
-/*
- * Whether an IP packet is neither neighbour discovery nor in a frame for a group, and the kernel has its protocol right:
- * what from_macvlan and to_macvlan have to look at is in the flow cache.
- */
-static __always_inline bool macvlan_is_plain(const struct packet *p)
-{
-	if (p->eth->h_proto != p->skb->protocol || mac_is_group(p->eth->h_dest))
-		return false;
-	return p->protocol == bpf_htons(ETH_P_IP) || p->ip6->nexthdr == PROTOCOL_TCP || p->ip6->nexthdr == PROTOCOL_UDP;
-}
-
 /* The flow cache entry of what a pod sends, by its MAC and from its network namespace; NULL if there is none. */
 static __always_inline struct flow_cache_entry *from_macvlan_cached(struct packet *p, __u64 owner)
 {
@@ -397,172 +315,5 @@ int from_macvlan(struct __sk_buff *skb)
 		v = from_macvlan_check(&p, &fc);
 	if (v == NEXT && fc)
 		v = from_macvlan_send(&p, fc);
-	return finish(&p, v);
-}
-
-/*
- * An announcement of the wire: pods receive it, too, since they may know the MAC that the address had before. What
- * follows is cut off: no policy is asked.
- */
-STAGE to_macvlan_announcement(struct packet *p, __u32 length)
-{
-	if (p->skb->len > length && bpf_skb_change_tail(p->skb, length, 0))
-		return drop(p, DROP_INTERNAL_ERROR);
-	return PASS;
-}
-
-/*
- * Whether a frame about a neighbour is for the pod with its MAC, whose host end is `receiver`; 0: for a group. Else a
- * host of the link, or a device that a pod has made beside its own, would tell one pod by the MAC of another.
- */
-static __always_inline bool to_macvlan_is_for(const struct address *neighbour, __u32 receiver)
-{
-	const struct endpoint *e;
-
-	if (!receiver)
-		return true;
-	e = endpoint_of(neighbour);
-	return e && e->ifindex == receiver;
-}
-
-/* Frames of the wire about a neighbour: a sender address of a local pod is forged. */
-STAGE to_macvlan_arp(struct packet *p, __u32 receiver)
-{
-	const struct arp *arp = arp_of(p);
-	struct address a;
-
-	if (!arp)
-		return drop(p, DROP_MALFORMED);
-	address_from_ipv4(&a, arp->sender);
-	if (endpoint_of(&a))
-		return drop(p, DROP_SPOOFED_SOURCE);
-	if (mac_is_group(p->eth->h_dest) && arp->sender && arp->sender == arp->target)
-		return to_macvlan_announcement(p, ETH_HLEN + sizeof(*arp));
-	address_from_ipv4(&a, arp->target);
-	if (!to_macvlan_is_for(&a, receiver))
-		return drop(p, DROP_INVALID_DESTINATION);
-	return macvlan_to_neighbour(p, &a);
-}
-
-/* Neighbour discovery to a local pod. NEXT: something else. */
-STAGE to_macvlan_nd(struct packet *p, __u32 receiver)
-{
-	struct address a = {}, own;
-	enum verdict v;
-	__u8 type;
-
-	v = nd_read(p, &type, &a);
-	if (v != NEXT)
-		return v;
-	if (!type || p->ip6->hop_limit != ND_HOP_LIMIT)
-		return NEXT;
-	if (type != ND_NEIGHBOUR_ADVERTISEMENT && type != ND_NEIGHBOUR_SOLICITATION)
-		return NEXT;
-	if (endpoint_of(type == ND_NEIGHBOUR_SOLICITATION ? &p->source : &a))
-		return drop(p, DROP_SPOOFED_SOURCE);
-	if (type == ND_NEIGHBOUR_ADVERTISEMENT && mac_is_group(p->eth->h_dest)) {
-		const __be32 group = bpf_htonl(0xff000000);
-
-		/* Unicast in a group frame is none, nor is what has more than the option with the MAC. */
-		if ((p->destination.word[0] & group) != group || p->ip6->payload_len != bpf_htons(ND_LENGTH))
-			return NEXT;
-		return to_macvlan_announcement(p, ETH_HLEN + sizeof(*p->ip6) + ND_LENGTH);
-	}
-	nd_link_local(&own, p->eth->h_dest);
-	if (address_equals(&p->destination, &own)) {
-		macvlan_hide_source(p);
-		p->action = TC_ACCEPT; /* to the pod's link-local address, which no table has */
-		return REDIRECT;
-	}
-	if (type == ND_NEIGHBOUR_ADVERTISEMENT)
-		a = p->destination;
-	if (!to_macvlan_is_for(&a, receiver))
-		return drop(p, DROP_INVALID_DESTINATION);
-	return macvlan_to_neighbour(p, &a);
-}
-
-/* A unicast packet of the wire, for the pod that has its MAC, if that has its address. `device`: host end. */
-STAGE to_macvlan_pod(struct packet *p, __u32 device, struct flow_cache_entry **cached)
-{
-	const struct endpoint *e = endpoint_of(&p->destination);
-
-	if (!e || e->ifindex != device)
-		return drop(p, DROP_INVALID_DESTINATION);
-	return from_wire_lookup(p, cached);
-}
-
-/* The flow cache entry of a packet of the wire to a pod, in a frame with the MAC of that pod; NULL if there is none. */
-static __always_inline struct flow_cache_entry *to_macvlan_cached(struct packet *p)
-{
-	__u32 now = flow_cache_generation();
-	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_INGRESS);
-
-	if (!fc || unlikely(!flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now)))
-		return 0;
-	if (!route_is_macvlan(&fc->route) || fc->route.next_hop.word[0] != p->skb->ifindex)
-		return 0;
-	return mac_equals(fc->route.next_hop_mac, p->eth->h_dest) ? fc : 0;
-}
-
-/*
- * Which pod is the frame for? Not in the flow cache. NEXT: a packet to a local pod goes on, with its entry in `cached`.
- */
-STAGE to_macvlan_check(struct packet *p, struct flow_cache_entry **cached)
-{
-	bool group = mac_is_group(p->eth->h_dest);
-	const struct macvlan_pod *pod = group ? 0 : macvlan_pod_of(p->skb->ifindex, p->eth->h_dest);
-	__u32 receiver = pod ? pod->ifindex : 0;
-	enum verdict v;
-
-	if (!group && !receiver)
-		return PASS;
-	if (p->skb->vlan_present)
-		return receiver ? drop(p, DROP_NOT_IP) : PASS;
-	if (p->skb->protocol == bpf_htons(ETH_P_ARP)) {
-		v = to_macvlan_arp(p, receiver);
-	} else {
-		v = packet_parse(p);
-		if (v == NEXT && packet_is_ip(p) && p->protocol == bpf_htons(ETH_P_IPV6))
-			v = to_macvlan_nd(p, receiver);
-	}
-	if (v != NEXT)
-		return v;
-	if (group) /* the verifier believes that packet_parse may move the packet */
-		return packet_has(p, 0) ? macvlan_to_node(p) : drop(p, DROP_TRUNCATED);
-	return packet_is_ip(p) ? to_macvlan_pod(p, receiver, cached) : drop(p, DROP_NOT_IP);
-}
-
-SEC("tcx/ingress")
-int to_macvlan(struct __sk_buff *skb)
-{
-	struct packet p = {.skb = skb, .program = PROGRAM_TO_MACVLAN};
-	struct flow_cache_entry *fc = 0;
-	enum verdict v = NEXT;
-
-	if (handled_take(skb))
-		return TC_ACCEPT;
-	if (skb->pkt_type == PACKET_HOST) { /* the MAC is the device's own, not one of a pod */
-		if (!skb->vlan_present && packet_has(&p, 0))
-			macvlan_hide_source(&p);
-		return TC_NEXT;
-	}
-	if (packet_parse(&p) == NEXT && packet_is_ip(&p) && macvlan_is_plain(&p))
-		fc = to_macvlan_cached(&p);
-	if (unlikely(!fc)) {
-		if (!packet_has(&p, 0))
-			return finish(&p, drop(&p, DROP_TRUNCATED));
-		p.ip4 = 0;
-		v = to_macvlan_check(&p, &fc);
-	}
-	if (v == NEXT && fc) {
-		v = from_wire_forward(&p, fc);
-		if (v == PASS) { /* allowed, with header options or its last hop: no router has to see it */
-			if (!packet_has(&p, 0))
-				return finish(&p, drop(&p, DROP_TRUNCATED));
-			macvlan_hide_source(&p);
-			p.action = TC_ACCEPT;
-			v = REDIRECT;
-		}
-	}
 	return finish(&p, v);
 }
