@@ -8,6 +8,7 @@
 #include "config.h"
 #include "lib/flow/finish.h"
 #include "lib/fwd/macvlan.h"
+#include "lib/net/mld.h"
 #include "prog/wire.h"
 
 /*
@@ -52,6 +53,17 @@ STAGE to_macvlan_arp(struct packet *p, __u32 receiver)
 	if (!to_macvlan_is_for(&a, receiver))
 		return drop(p, DROP_INVALID_DESTINATION);
 	return macvlan_to_neighbour(p, &a);
+}
+
+/*
+ * A router asks who listens to groups. Pods answer: a switch that follows the answers would else stop forwarding
+ * solicitations for their addresses.
+ */
+STAGE to_macvlan_query(struct packet *p)
+{
+	__u32 length = mld_query_length(p);
+
+	return length ? to_macvlan_announcement(p, ETH_HLEN + sizeof(struct ipv6hdr) + length) : NEXT;
 }
 
 /* Neighbour discovery to a local pod. NEXT: something else. */
@@ -133,7 +145,7 @@ STAGE to_macvlan_check(struct packet *p, struct flow_cache_entry **cached)
 	} else {
 		v = packet_parse(p);
 		if (v == NEXT && packet_is_ip(p) && p->protocol == bpf_htons(ETH_P_IPV6))
-			v = to_macvlan_nd(p, receiver);
+			v = group && p->ip6->nexthdr == 0 ? to_macvlan_query(p) : to_macvlan_nd(p, receiver);
 	}
 	if (v != NEXT)
 		return v;
