@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "lib/fwd/endpoint.h"
 #include "lib/fwd/route.h"
 #include "lib/net/hash.h"
 #include "lib/net/packet.h"
@@ -32,15 +33,20 @@ GLOBAL_FN __u32 sender_external(const struct address *source)
 	return hash * HASH_MULTIPLIER >> 24;
 }
 
-/* The sender of a packet with this source, as `program` sees it. */
+/* The sender of a packet with this source, as `program` sees it. from_macvlan has validated the source. */
 static __always_inline struct sender sender_of(struct __sk_buff *skb, __u32 program, const struct address *source)
 {
+	const struct endpoint *e;
 	struct sender who = {};
 
 	_Static_assert(SENDERS_EXTERNAL == 1 << 8, "sender_external returns 8 bits");
 	switch (program) {
 	case PROGRAM_FROM_POD:
 		who.device = skb->ifindex;
+		break;
+	case PROGRAM_FROM_MACVLAN:
+		e = endpoint_of(source);
+		who.device = e ? e->ifindex : 0; /* as from_pod at the host end */
 		break;
 	case PROGRAM_TO_POD:
 	case PROGRAM_TO_WIRE:

@@ -3,12 +3,15 @@ package policy_test
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/netlab"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -58,6 +61,7 @@ func TestPolicyMacvlan(t *testing.T) {
 				})
 			}
 			n.DropsNothing(t)
+			remembersFragmentsByPod(t, n, m2)
 
 			for _, family := range fixtures.Families { // the servers above have ended
 				server := m1.ListenUDP(t, m1.Addr(family))
@@ -73,5 +77,32 @@ func TestPolicyMacvlan(t *testing.T) {
 			}
 			n.AwaitDropped(t, n.A, map[string]uint64{"from_pod ingress_policy": 2, "to_macvlan ingress_policy": 6, "from_pod egress_policy": 4})
 		})
+	}
+}
+
+// remembersFragmentsByPod sends a packet in pieces and expects that its pieces are remembered among those of the pod: by addresses alone,
+// one pod could make the datapath forget another one's.
+func remembersFragmentsByPod(t *testing.T, n *netlab.Network, pod *netlab.Pod) {
+	t.Helper()
+	for _, family := range fixtures.Families {
+		server := n.External.ListenUDP(t, n.ExternalOnSwitch(family))
+		const text = "in pieces "
+		fixtures.Write(t, pod.Dial(t, "udp", n.ExternalOnSwitch(family)), strings.Repeat(text, 400))
+		if err := netlab.Expect(server, []byte(strings.Repeat(text, 400))); err != nil {
+			t.Error(err)
+		}
+	}
+	own := 0
+	err := table.Read(n.A.D.Objects.Maps.Fragments, func(k *bpf.FragmentKey, f *bpf.Fragment) {
+		if from := f.Source.Addr(); from != pod.V4 && from != pod.V6 {
+			return
+		}
+		own++
+		if int(k.Sender.Device) != pod.Pair.HostIndex {
+			t.Errorf("pieces of %s are remembered for device %d and bucket %d, expected device %d", f.Source.Addr(), k.Sender.Device, k.Sender.External, pod.Pair.HostIndex)
+		}
+	})
+	if err != nil || own < len(fixtures.Families) {
+		t.Errorf("%d packets in pieces of the pod are remembered: %v", own, err)
 	}
 }
