@@ -47,13 +47,13 @@ func testProxy(t *testing.T, p Proxy) {
 		t.Fatal(err)
 	}
 	defer server.Close()
+	if err := server.Put(append(Pools(p, lab), policies.Namespace(policies.Default, nil))...); err != nil {
+		t.Fatal(err)
+	}
 	if err := p.Up(ctx, lab); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.StartProxy(ctx, lab); err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Put(append(Pools(p, lab), policies.Namespace(policies.Default, nil))...); err != nil {
 		t.Fatal(err)
 	}
 	add := func(node int, name string) *testbed.Pod {

@@ -41,6 +41,7 @@ func (r *Reconciler) reconcile() {
 		r.Log.Info("node is ready", "uplink", r.uplink.Name, "mtu", r.current.MTU, "endpoints", r.Endpoints.Count(), "nodes", len(r.current.Nodes))
 	}
 	r.failure = err
+	r.succeeded = r.succeeded || err == nil
 	r.updateEndpoints()
 	r.updateReadiness()
 	r.Changed()
@@ -99,7 +100,7 @@ func (r *Reconciler) reconcileOnce() (whole bool, err error) {
 		return false, ErrNotReady // the cluster is not synced, which does not mean that it is empty
 	}
 	// An incomplete snapshot has no pools: the routes in the datapath are recovered instead.
-	if !r.snapshot.Incomplete && time.Since(r.started) < claimsPatience && !r.PoolAddressesKnown() {
+	if !r.succeeded && !r.snapshot.Incomplete && time.Since(r.started) < claimsPatience && !r.PoolAddressesKnown() {
 		return false, errClaimsMissing
 	}
 	facts, err := r.facts()

@@ -111,6 +111,8 @@ type Reconciler struct {
 	known *node.Facts
 	// failure is the error of the last reconciliation; ErrNotReady until the first one.
 	failure error
+	// succeeded says that a reconciliation has, since this agent started.
+	succeeded bool
 	// vouches says that the routes in the datapath are the desired ones.
 	vouches  bool
 	defences defences
@@ -122,7 +124,7 @@ type Reconciler struct {
 var ErrNotReady = errors.New("the agent has not finished starting: it has not read the cluster's nodes yet")
 
 // errClaimsMissing holds at the start until the IPClaims are known, at most claimsPatience: without them the routes to pods of other nodes
-// would be removed.
+// would be removed. The first IPPool of a node that is ready already has no such routes.
 var errClaimsMissing = errors.New("the agent has not finished starting: it has not read the cluster's IPClaims yet")
 
 const claimsPatience = 30 * time.Second

@@ -106,6 +106,26 @@ func TestWaitsForClaims(t *testing.T) {
 	}
 }
 
+// The first IPPool that is created while the agent runs does not make the node unready until its IPClaims are known. There is no kernel
+// here: an attempt panics.
+func TestFirstPoolLeavesNodeReady(t *testing.T) {
+	r, err := New(Options{
+		Lock: &sync.Mutex{}, Endpoints: &endpoint.Endpoints{}, Log: slog.New(slog.DiscardHandler),
+		PoolAddressesKnown: func() bool { return false }, Reconciled: func(time.Duration, error) {}, Changed: func() {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.take(&cluster.Snapshot{})
+	r.succeeded = true
+	defer func() {
+		if recover() == nil {
+			t.Errorf("the node is not reconciled: %v", r.failure)
+		}
+	}()
+	r.reconcile()
+}
+
 // What the last reconciliation did not complete is left to the next one. There is no kernel here: an attempt panics.
 func TestFailureNeedsReconciliation(t *testing.T) {
 	known, all := &node.Facts{}, &cluster.Snapshot{}
