@@ -64,11 +64,11 @@ var betweenOldestAndHere = []string{
 }
 
 // firstAnswers are those of betweenOldestAndHere that are left with -quick: what the verifier says, that programs are attached, and one way of
-// packets with all that there is.
-var firstAnswers = []string{"TestLoad", "TestLoadServices", "TestLoadPolicy", "TestLoadDestroy", "TestLoadMacvlan", "TestAttachments", "TestRedirect", "TestDestroyUDP*", "TestSocketSend", "TestPolicyTraffic", "TestSocketsMeet", "TestKernelFaults"}
+// packets with all that there is. TestLoadMacvlan has what agents load: the programs of Services and policies among them.
+var firstAnswers = []string{"TestLoad", "TestLoadDestroy", "TestLoadMacvlan", "TestAttachments", "TestRedirect", "TestDestroyUDP*", "TestSocketSend", "TestPolicyTraffic", "TestSocketsMeet", "TestKernelFaults"}
 
 // withMacvlan has the paths of macvlan pods too: without the hurry of -quick.
-var withMacvlan = append(slices.Clone(betweenOldestAndHere), "TestMacvlan", "TestPolicyMacvlan")
+var withMacvlan = append(slices.Clone(betweenOldestAndHere), "TestMacvlan*", "TestPolicyMacvlan")
 
 // newest are the tests of internal/datapath that run on a kernel which is like that of most machines: what its verifier says. TestLoadPolicy takes
 // ten minutes and more under emulation, and the machine itself has the same verifier.
