@@ -32,6 +32,7 @@ func TestMacvlanAnswersListenerQueries(t *testing.T) {
 	const listenerQuery, echoRequest = 130, 128
 	frames := capture(t, pod.Netns)
 	asked, answered := counter(t, pod.Netns, "Icmp6InGroupMembQueries"), counter(t, pod.Netns, "Icmp6OutMLDv2Reports")
+	echoes := counter(t, pod.Netns, "Icmp6InEchos")
 	n.External.Send(t, "eth0",
 		query(listenerQuery, external.String(), "ff02::1").Bytes(),
 		query(listenerQuery, router.String(), pod.V6.String()).Bytes(),
@@ -46,6 +47,9 @@ func TestMacvlanAnswersListenerQueries(t *testing.T) {
 	}
 	if got := counter(t, pod.Netns, "Icmp6InGroupMembQueries") - asked; got != 1 {
 		t.Errorf("the pod received %d queries, expected 1", got)
+	}
+	if got := counter(t, pod.Netns, "Icmp6InEchos"); got != echoes {
+		t.Errorf("the pod received %d echo requests, %d before", got, echoes)
 	}
 	for _, f := range frames() {
 		if bytes.Contains(f, []byte("must not")) || bytes.Contains(f, []byte("source")) {
