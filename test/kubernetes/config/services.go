@@ -49,7 +49,7 @@ func CoreDNS(c plan.Cluster) []byte {
 		"Domain": plan.Domain, "DNS": c.DNSServiceIP(), "Image": CoreDNSImage, "Replicas": min(2, len(c.Nodes))})
 }
 
-// Pools is the manifest of the cluster's IPPools, empty if it has none.
+// Pools is the manifest of the IPPools of a cluster that has some.
 func Pools(c plan.Cluster) []byte {
 	return render("pools.yaml", c.Pools())
 }

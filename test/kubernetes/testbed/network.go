@@ -91,11 +91,11 @@ func (b *Testbed) installBeeline(ctx context.Context) error {
 	if _, err := b.Kubectl(ctx, "apply", "-f", plan.BeelineManifest); err != nil {
 		return err
 	}
-	if pools := config.Pools(b.Cluster); len(pools) > 0 {
+	if len(b.Cluster.Pools()) > 0 {
 		if _, err := b.Kubectl(ctx, "wait", "--for=condition=established", "--timeout=60s", "customresourcedefinition/ippools.networking.beeline.dev"); err != nil {
 			return err
 		}
-		if err := b.applyManifest(ctx, string(pools)); err != nil {
+		if err := b.applyManifest(ctx, string(config.Pools(b.Cluster))); err != nil {
 			return err
 		}
 	}
