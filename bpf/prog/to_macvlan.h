@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The ingress of the parent of macvlan devices of pods: frames of the wire, and those that programs of this node have
- * redirected.
+ * The ingress of the parent of macvlan devices of pods: frames of the wire, and frames that programs of this node
+ * redirect.
  */
 #pragma once
 
@@ -83,10 +83,8 @@ STAGE to_macvlan_nd(struct packet *p, __u32 receiver)
 	if (endpoint_of(type == ND_NEIGHBOUR_SOLICITATION ? &p->source : &a))
 		return drop(p, DROP_SPOOFED_SOURCE);
 	if (type == ND_NEIGHBOUR_ADVERTISEMENT && mac_is_group(p->eth->h_dest)) {
-		const __be32 group = bpf_htonl(0xff000000);
-
 		/* Unicast in a group frame is none, nor is what has more than the option with the MAC. */
-		if ((p->destination.word[0] & group) != group || p->ip6->payload_len != bpf_htons(ND_LENGTH))
+		if (!address_is_ipv6_multicast(&p->destination) || p->ip6->payload_len != bpf_htons(ND_LENGTH))
 			return NEXT;
 		return to_macvlan_announcement(p, ETH_HLEN + sizeof(*p->ip6) + ND_LENGTH);
 	}

@@ -54,15 +54,20 @@ func writePools(lab *testbed.Lab, device string) error {
 	var all bytes.Buffer
 	each := podHosts / len(lab.Nodes())
 	for i, node := range lab.Nodes() {
-		pool := poolOf("pods-"+node.Name, device, node, firstPodHost+i*each, each)
-		pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node.Name}}
-		text, err := yaml.Marshal(pool)
+		text, err := yaml.Marshal(PoolOfNode(node, device, firstPodHost+i*each, each))
 		if err != nil {
 			return fmt.Errorf("encode IPPool of %s: %w", node.Name, err)
 		}
 		fmt.Fprintf(&all, "---\n%s", text)
 	}
 	return os.WriteFile(filepath.Join(manifestsOf(lab), "ippools.yaml"), all.Bytes(), 0o644)
+}
+
+// PoolOfNode is an IPPool for the pods of one node: so many hosts of the wire, the first one included, without probes.
+func PoolOfNode(node *testbed.Node, device string, first, count int) *v1alpha1.IPPool {
+	pool := poolOf("pods-"+node.Name, device, node, first, count)
+	pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node.Name}}
+	return pool
 }
 
 // poolOf is a default IPPool of so many hosts, the first one included, in the subnets of a node.

@@ -6,15 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
+	labnetwork "github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/netlab"
 )
@@ -40,7 +39,7 @@ func (n network) startAgents(t *testing.T, lab *testbed.Lab) agents {
 	for i, node := range nodes {
 		objects := []any{netlab.NodeObject(node)}
 		if n.pool != "" {
-			objects = append(objects, poolOf(node, n.pool, 100+10*i))
+			objects = append(objects, labnetwork.PoolOfNode(node, n.pool, 100+10*i, 10))
 		}
 		writeManifest(t, manifests, node.Name+".yaml", objects)
 	}
@@ -70,24 +69,6 @@ func writeManifest(t *testing.T, dir, name string, objects []any) {
 	if err := netlab.WriteManifest(dir, name, text); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// poolOf is an IPPool of ten addresses of the wire, from the address `first` of each subnet on, for the pods of a node.
-func poolOf(node *testbed.Node, device string, first int) *v1alpha1.IPPool {
-	probe := false // a conflict would be another measurement
-	pool := &v1alpha1.IPPool{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "IPPool"},
-		ObjectMeta: metav1.ObjectMeta{Name: "pods-" + node.Name},
-		Spec: v1alpha1.IPPoolSpec{
-			Default: true, Device: device, Probe: &probe,
-			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node.Name}},
-		},
-	}
-	for _, own := range node.Addresses {
-		pool.Spec.Subnets = append(pool.Spec.Subnets, own.Masked().String())
-		pool.Spec.Ranges = append(pool.Spec.Ranges, fmt.Sprintf("%s-%s", beside(own, first), beside(own, first+9)))
-	}
-	return pool
 }
 
 // beside is an address of the prefix's network, by its last byte.
@@ -123,12 +104,7 @@ func (a agents) attachPlugin(t *testing.T, node *testbed.Node, pod *testbed.Pod)
 // attachMacvlan gives the pod a macvlan device of the node's uplink, as the reference plugin does.
 func attachMacvlan(t *testing.T, node *testbed.Node, pod *testbed.Pod) {
 	t.Helper()
-	index := 0
-	for i, name := range podNames {
-		if name == pod.Name {
-			index = i
-		}
-	}
+	index := slices.Index(podNames, pod.Name)
 	address := beside(node.Addresses[0], 100+index)
 	device := fmt.Sprintf("pod%d", index)
 	commands := [][]string{

@@ -37,7 +37,7 @@ STAGE endpoint_check_source(struct packet *p, const struct endpoint *sender, __u
 
 /*
  * The kernel stack may deliver only packets that are addressed to this pod: a stale host route must not reach
- * another one. `parent` becomes that of the pod's macvlan device; unchanged for other kinds of device.
+ * another one. With NEXT, `parent` is the device that the pod's macvlan device is on; 0: another kind of device.
  */
 STAGE endpoint_check_destination(struct packet *p, __u32 *parent)
 {

@@ -20,8 +20,8 @@ static __always_inline const struct macvlan_pod *macvlan_pod_of(__u32 parent, co
 
 /*
  * Hides the source MAC of a packet to the node. A macvlan device in mode source, which any pod with NET_ADMIN can add
- * to the parent, takes the frames of the MACs that it lists, whomever they are for: all of the router's. No pod knows
- * this MAC, and the kernel stack does not read it for IP and ARP.
+ * to the parent, takes all frames with the source MACs that it lists, for example the router's. No pod knows this MAC,
+ * and the kernel stack does not read it for IP and ARP.
  */
 static __always_inline void macvlan_hide_source(struct packet *p)
 {

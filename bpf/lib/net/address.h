@@ -55,6 +55,14 @@ static __always_inline bool address_is_loopback(const struct address *a)
 	return !(a->word[0] | a->word[1] | a->word[2] | (a->word[3] ^ bpf_htonl(1)));
 }
 
+/* ff00::/8 */
+static __always_inline bool address_is_ipv6_multicast(const struct address *a)
+{
+	const __be32 prefix = bpf_htonl(0xff000000);
+
+	return (a->word[0] & prefix) == prefix;
+}
+
 /*
  * Addresses that never leave their link: fe80::/10 (RFC 4291, 2.5.6), ff00::/8, ::, 169.254.0.0/16 (RFC 3927),
  * 224.0.0.0/4 and 255.255.255.255. The kernel stack handles them.

@@ -4,7 +4,10 @@
 
 #include "lib/net/packet.h"
 
-/* A query of a router: the hop-by-hop options, which have the router alert (RFC 2711), and the part of ICMPv6 that versions 1 and 2 share. */
+/*
+ * A query of a router: the hop-by-hop options, which have the router alert (RFC 2711), and the part of ICMPv6 that
+ * versions 1 and 2 share.
+ */
 struct mld_query {
 	__u8 next_header, length, options[6];
 	__u8 type, code;
@@ -27,9 +30,8 @@ static __always_inline __u32 mld_query_length(struct packet *p)
 	__u32 length = bpf_ntohs(p->ip6->payload_len);
 	const struct mld_query *q;
 
-	if (p->ip6->nexthdr != 0 || p->ip6->hop_limit != 1 ||
-	    (p->destination.word[0] & bpf_htonl(0xff000000)) != bpf_htonl(0xff000000) ||
-	    (p->source.word[0] & bpf_htonl(0xffc00000)) != bpf_htonl(0xfe800000))
+	if (p->ip6->nexthdr != 0 || p->ip6->hop_limit != 1 || !address_is_ipv6_multicast(&p->destination) ||
+	    (p->source.word[0] & bpf_htonl(0xffc00000)) != bpf_htonl(0xfe800000)) /* fe80::/10 */
 		return 0;
 	if ((length != sizeof(*q) && length != sizeof(*q) + MLD_VERSION_2) ||
 	    !packet_has(p, sizeof(*p->ip6) + sizeof(*q)))

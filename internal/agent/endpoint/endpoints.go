@@ -102,7 +102,7 @@ type Endpoints struct {
 	all map[string]agentapi.Endpoint
 	// forgotten are endpoints whose pod seems to be gone without a DEL.
 	forgotten forgotten
-	// closedMacvlans says by host device which pods CloseMacvlans has closed. Those that an earlier agent has closed are not in it.
+	// closedMacvlans says by host device which pods CloseMacvlans has closed, and which it has opened. A pod that an earlier agent closed is not in it before.
 	closedMacvlans map[string]bool
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/containernetworking/plugins/pkg/ns"
+	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -183,7 +184,7 @@ func (e *Endpoints) deleteMacvlan(p agentapi.Endpoint) {
 	}
 }
 
-// CloseMacvlans closes the pods with macvlan devices on parents that lack a program, and opens those that it has closed.
+// CloseMacvlans closes the pods with macvlan devices on parents that lack a program, and opens pods on the others.
 func (e *Endpoints) CloseMacvlans(lost map[int]error) {
 	for name, p := range e.all {
 		if p.Macvlan == nil {
@@ -200,6 +201,9 @@ func (e *Endpoints) CloseMacvlans(lost map[int]error) {
 		switch {
 		case err != nil && reason != nil:
 			e.Log.Error("pod is open: its parent lacks programs and its macvlan device cannot be closed", "pod", p.PodName(), "reason", reason, "error", err)
+			continue // and again
+		case err != nil && !errors.Is(err, device.ErrPodUnreachable) && !errors.Is(err, unix.ENODEV):
+			e.Log.Warn("pod may remain closed: its macvlan device cannot be opened", "pod", p.PodName(), "error", err)
 			continue // and again
 		case reason != nil:
 			e.Log.Warn("pod is closed: the parent of its macvlan device lacks programs", "pod", p.PodName(), "reason", reason)

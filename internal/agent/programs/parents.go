@@ -59,8 +59,8 @@ func (p *Programs) otherParents() (all []net.Interface) {
 // presentParents are the parents that exist.
 func (p *Programs) presentParents() (all []net.Interface) {
 	for index := range p.parents {
-		if link, err := net.InterfaceByIndex(index); err == nil {
-			all = append(all, *link)
+		if name, err := netdev.Name(index); err == nil { // once a second: net.InterfaceByIndex reads all devices
+			all = append(all, net.Interface{Index: index, Name: name})
 		}
 	}
 	return all

@@ -149,6 +149,15 @@ func SetMTU(index, mtu int) error {
 	return nil
 }
 
+// Name returns the name that a device has now.
+func Name(index int) (string, error) {
+	link, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return "", fmt.Errorf("find device %d: %w", index, err)
+	}
+	return link.Attrs().Name, nil
+}
+
 // Kind returns the kernel's type of a device: "device" for hardware, "veth" or "vlan" for virtual ones.
 func Kind(index int) (string, error) {
 	link, err := netlink.LinkByIndex(index)
