@@ -55,11 +55,15 @@ type Datapath struct {
 	objects *load.Objects
 }
 
-// Open loads the programs that the configuration needs. It uses the maps pinned below cfg.Root if their layout still
+// Open loads the programs that the configuration needs on every node: see load.AtStart. It uses the maps pinned below cfg.Root if their layout still
 // fits, and new ones otherwise. Traffic does not change until the programs are attached and the maps committed. The
 // caller closes the Datapath; closing does not stop traffic.
 func Open(cfg config.Datapath, log *slog.Logger) (*Datapath, error) {
-	o, err := load.Open(cfg, cfg.Programs(), log)
+	programs, err := load.AtStart(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o, err := load.Open(cfg, programs, log)
 	if err != nil {
 		return nil, err
 	}

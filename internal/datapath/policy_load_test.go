@@ -11,9 +11,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 	"github.com/beeline-cni/beeline/internal/datapath/table"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
@@ -68,7 +68,7 @@ func loadPolicies(t *testing.T, modes ...config.FlowMode) {
 // verifier's log.
 func loadWhole(t *testing.T, cfg config.Datapath) []table.ProgramInfo {
 	t.Helper()
-	d, err := datapath.Open(cfg, slog.New(slog.DiscardHandler))
+	d, err := harness.Open(cfg, cfg.Programs(), slog.New(slog.DiscardHandler))
 	var rejected *ebpf.VerifierError
 	if errors.As(err, &rejected) {
 		t.Log(strings.Join(rejected.Log[max(0, len(rejected.Log)-60):], "\n"))

@@ -28,7 +28,7 @@ func (t *Attacher) Parents() (indexes []int, err error) {
 	return indexes, nil
 }
 
-// HasMacvlan reports whether the programs of macvlan devices are loaded.
+// HasMacvlan reports whether pods may have macvlan devices.
 func (t *Attacher) HasMacvlan() bool { return t.objects.Config.Macvlan }
 
 // CheckMacvlan reports the first program of macvlan devices that is missing on their parent.

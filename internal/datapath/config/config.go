@@ -18,6 +18,9 @@ type Datapath struct {
 	Handled uint64
 	// Macvlan says that pods may have macvlan devices on uplinks. It needs EBPFRouting and HostNetns.
 	Macvlan bool
+	// MacvlanSource is the number of which the source MAC of the node's frames to its macvlan pods is made
+	// (bpf/lib/fwd/macvlan.h); 0 is a random one.
+	MacvlanSource uint64
 	// Masquerade gives packets from pods to external addresses the address of the uplink.
 	Masquerade bool
 	// StackServices says that the host's stack translates connections between pods, as kube-proxy configures it. With

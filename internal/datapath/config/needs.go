@@ -4,8 +4,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// Programs are the programs that the datapath may attach with this configuration. The agent loads no others, since the
-// verifier takes time for each.
+// Programs are the programs that the datapath may attach with this configuration.
 func (c Datapath) Programs() []string {
 	all := []string{bpf.ProgFromPod, bpf.ProgFromTunnel, bpf.ProgToTunnel}
 	if c.NeedsToPod() {

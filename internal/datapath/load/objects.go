@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/cilium/ebpf"
 
@@ -39,6 +40,9 @@ type Objects struct {
 	Pins    pins
 	// Committed says that the next agent adopts these pins.
 	Committed bool
+
+	lock     sync.Mutex           // of Programs, to which Program adds, and of:
+	rejected map[string]rejection // by program
 }
 
 // Open loads these programs. It uses the maps pinned below cfg.Root if their layout still fits, and new ones
@@ -49,11 +53,12 @@ func Open(cfg config.Datapath, programs []string, log *slog.Logger) (*Objects, e
 	if err != nil {
 		return nil, err
 	}
-	return l.Open(cfg, programs, log)
+	return l.Open(programs, log)
 }
 
 // Open is the function Open with this loader.
-func (l *loader) Open(cfg config.Datapath, programs []string, log *slog.Logger) (*Objects, error) {
+func (l *loader) Open(programs []string, log *slog.Logger) (*Objects, error) {
+	cfg := l.cfg
 	if err := requireBPFFS(cfg.Root); err != nil {
 		return nil, err
 	}
@@ -74,7 +79,7 @@ func (l *loader) Open(cfg config.Datapath, programs []string, log *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	o := &Objects{Config: cfg, Log: log, Fresh: maps.fresh, Resized: maps.resized, Tcx: tcx, Pins: byLayout}
+	o := &Objects{Config: cfg, Log: log, Fresh: maps.fresh, Resized: maps.resized, Tcx: tcx, Pins: byLayout, rejected: map[string]rejection{}}
 	o.collection, err = l.Load(slices.Concat(programs, cfg.AgentPrograms()), maps.adopted)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("load datapath: %w", err), maps.close())
@@ -129,11 +134,13 @@ func (o *Objects) BeginsEmpty(name string) bool {
 
 // NewLoader returns the loader of a configuration on this kernel.
 func NewLoader(cfg config.Datapath, log *slog.Logger) (*loader, error) {
+	// All programs of one datapath have the same.
+	cfg.Handled, cfg.MacvlanSource = cmp.Or(cfg.Handled, randomNumber()), cmp.Or(cfg.MacvlanSource, randomNumber())
 	spec, err := specFor(cfg)
 	if err != nil {
 		return nil, err
 	}
-	l := &loader{Spec: spec}
+	l := &loader{Spec: spec, cfg: cfg}
 	if cfg.StackServices {
 		if err := kernel.AddConntrackTypes(&l.options); err != nil {
 			return nil, err
@@ -161,10 +168,10 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 	for name, value := range map[string]any{
 		bpf.VarConfigEbpfRouting: cfg.EBPFRouting,
 		bpf.VarConfigNetkit:      cfg.Netkit,
-		bpf.VarConfigHandled:     cmp.Or(cfg.Handled, randomNumber()),
+		bpf.VarConfigHandled:     cfg.Handled,
 		bpf.VarConfigMacvlan:     cfg.Macvlan,
 		// Locally administered and unicast, in the order of bytes in memory.
-		bpf.VarConfigMacvlanSource: randomNumber()&^0x03 | 0x02,
+		bpf.VarConfigMacvlanSource: cfg.MacvlanSource&^0x03 | 0x02,
 		bpf.VarConfigMasquerade:    cfg.Masquerade,
 		bpf.VarConfigKubeProxy:     cfg.StackServices,
 		bpf.VarConfigServices:      cfg.Services,

@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	gomaps "maps"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
 )
 
 // Ingress reports, for each program at a device, whether its hook is ingress or egress.
@@ -24,6 +27,24 @@ var Ingress = map[string]bool{
 
 	bpf.ProgFromMacvlan: false,
 	bpf.ProgToMacvlan:   true,
+}
+
+// RareDevices are the programs of devices that few nodes have. The verifier takes as long for them as for all others.
+var RareDevices = slices.Concat(bpf.TunnelPrograms, bpf.MacvlanPrograms)
+
+// AtStart are the programs that an agent loads at once. The others are loaded when the first device needs them: see
+// Objects.Program. Those that an earlier agent has attached are loaded at once, too: if the verifier rejects one, nothing
+// has changed yet.
+func AtStart(cfg config.Datapath) ([]string, error) {
+	pins, err := os.ReadDir(LinkDir(cfg.Root))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	return slices.DeleteFunc(cfg.Programs(), func(program string) bool {
+		return slices.Contains(RareDevices, program) && !slices.ContainsFunc(pins, func(pin os.DirEntry) bool {
+			return strings.HasSuffix(pin.Name(), PinSeparator+program)
+		})
+	}), nil
 }
 
 // collection is what was loaded.
@@ -45,6 +66,7 @@ func (o *collection) Close() error {
 
 type loader struct {
 	Spec    *ebpf.CollectionSpec
+	cfg     config.Datapath
 	options ebpf.ProgramOptions
 }
 
@@ -67,10 +89,59 @@ func (l *loader) Load(programs []string, maps map[string]*ebpf.Map) (o collectio
 	return o, nil
 }
 
-// Program returns a loaded program.
+// retryAfter is how long a program that cannot be loaded is not tried again: the verifier takes seconds.
+const retryAfter = time.Minute
+
+// rejection is why and when a program could not be loaded.
+type rejection struct {
+	reason error
+	at     time.Time
+}
+
+// Program returns a program of the configuration. Its first caller loads it, if Open has not.
 func (o *Objects) Program(name string) (*ebpf.Program, error) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
 	if p := o.Programs[name]; p != nil {
 		return p, nil
 	}
-	return nil, fmt.Errorf("program %s is not loaded with this configuration", name)
+	if !slices.Contains(o.Config.Programs(), name) {
+		return nil, fmt.Errorf("this configuration has no program %s", name)
+	}
+	if last := o.rejected[name]; last.reason != nil && time.Since(last.at) < retryAfter {
+		return nil, fmt.Errorf("%w (tried %s ago)", last.reason, time.Since(last.at).Round(time.Second))
+	}
+	begin := time.Now()
+	if err := o.loadMore(name); err != nil {
+		o.rejected[name] = rejection{err, time.Now()}
+		return nil, err
+	}
+	o.Log.Info("program loaded", "program", name, "took", time.Since(begin).Round(time.Millisecond))
+	return o.Programs[name], nil
+}
+
+// LoadMore loads those of the programs that are not loaded yet.
+func (o *Objects) LoadMore(programs ...string) error {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	missing := slices.DeleteFunc(slices.Clone(programs), func(name string) bool { return o.Programs[name] != nil })
+	if len(missing) == 0 {
+		return nil
+	}
+	return o.loadMore(missing...)
+}
+
+// loadMore loads programs with the maps and constants of the others. It reads the object again, whose instructions take
+// megabytes.
+func (o *Objects) loadMore(programs ...string) error {
+	l, err := NewLoader(o.Config, o.Log)
+	if err != nil {
+		return err
+	}
+	more, err := l.Load(programs, o.ByName)
+	if err != nil {
+		return fmt.Errorf("load %s: %w", strings.Join(programs, ", "), err)
+	}
+	gomaps.Copy(o.Programs, more.Programs)
+	return more.Maps.Close()
 }

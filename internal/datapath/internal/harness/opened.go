@@ -89,7 +89,7 @@ func OpenVersion(tb testing.TB, cfg config.Datapath, version func(testing.TB, *e
 	if version != nil {
 		version(tb, l.Spec)
 	}
-	o, err := l.Open(cfg, programs, fixtures.TestLog(tb))
+	o, err := l.Open(programs, fixtures.TestLog(tb))
 	if err != nil {
 		return nil, err
 	}

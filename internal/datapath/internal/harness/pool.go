@@ -60,6 +60,9 @@ func takeSpare(cfg config.Datapath) *Opened {
 	for i, d := range spares.all {
 		have := d.Objects.Config
 		have.Root = cfg.Root
+		if have.MacvlanSource = cfg.MacvlanSource; cfg.Handled == 0 {
+			have.Handled = 0 // any
+		}
 		if have == cfg {
 			spares.all = append(spares.all[:i:i], spares.all[i+1:]...)
 			return d
@@ -106,6 +109,7 @@ func Borrow(cfg config.Datapath, programs []string, log *slog.Logger) (*Opened, 
 	if d.Objects.Tcx, err = kernel.HaveTCX(); err != nil { // a test may have set it
 		return nil, errors.Join(err, d.Close())
 	}
+	cfg.Handled, cfg.MacvlanSource = d.Objects.Config.Handled, d.Objects.Config.MacvlanSource // of the loaded programs
 	d.Objects.Config, d.Objects.Log, d.Objects.Fresh, d.Objects.Committed = cfg, log, slices.Clone(load.PinnedMaps), false
 	d.Objects.Pins.Root, d.Objects.Pins.Before = cfg.Root, nil
 	d.Datapath = datapath.Assemble(d.Objects)
@@ -114,7 +118,7 @@ func Borrow(cfg config.Datapath, programs []string, log *slog.Logger) (*Opened, 
 			return nil, errors.Join(err, d.Close())
 		}
 	}
-	if err := d.use(programs...); err != nil {
+	if err := d.Objects.LoadMore(programs...); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
