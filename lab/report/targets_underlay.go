@@ -12,6 +12,7 @@ const (
 	plainMacvlan = "macvlan"
 	onMacvlan    = "beeline-macvlan"
 	onRouted     = "beeline-routed"
+	sameNode     = "beeline-same-node"
 )
 
 // has reports whether a network took part in the run.
@@ -22,7 +23,7 @@ func (v *view) has(network string) bool {
 // networkTargets are those of the network suite, for the networks with IPPools that took part.
 func (v *view) networkTargets() (list []target) {
 	against := func(name string, path result.Path, a, b string, bounds map[string]float64) {
-		for _, w := range []string{"tcp_stream_128k", "tcp_rr", "tcp_crr"} {
+		for _, w := range []string{"tcp_stream_128k", "tcp_rr", "tcp_rr_4k", "tcp_crr"} {
 			if bound := bounds[w]; bound > 0 && v.has(a) && v.has(b) {
 				rows := v.figureOn(w, path, v.placement())
 				list = append(list, target{name: name + ", " + v.workload(w).Title, bound: bound, measured: paired(rows.row(a).points, rows.row(b).points)})
@@ -36,6 +37,7 @@ func (v *view) networkTargets() (list []target) {
 	against("macvlan pods against the plain macvlan plugin", result.CrossNode, onMacvlan, plainMacvlan, each(0.97))
 	against("macvlan pods of one node against the plain macvlan plugin", result.SameNode, onMacvlan, plainMacvlan, map[string]float64{"tcp_rr": 0.94})
 	against("Routed underlay against pods of the cluster range", result.CrossNode, onRouted, beeline, each(0.99))
+	against("Same-node sockets against packets", result.SameNode, sameNode, beeline, map[string]float64{"tcp_rr": 1.5, "tcp_rr_4k": 1.9})
 	for _, name := range []string{onMacvlan, onRouted} {
 		if !v.has(name) {
 			continue

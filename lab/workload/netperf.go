@@ -42,6 +42,8 @@ var (
 	rr    = newNetperf("TCP_RR", "tcp_rr", "TCP_RR", "One byte there and one byte back on an open TCP connection, one after the other.")
 	rr100 = newNetperf("TCP_RR", "tcp_rr_100", "TCP_RR, 100 bytes",
 		"100 bytes there and 100 bytes back on an open TCP connection, one after the other.", "-r", "100,100")
+	rr4k = newNetperf("TCP_RR", "tcp_rr_4k", "TCP_RR, 4 KB",
+		"4096 bytes there and 4096 bytes back on an open TCP connection, one after the other.", "-r", "4K,4K")
 	crr   = newNetperf("TCP_CRR", "tcp_crr", "TCP_CRR", "A new TCP connection for each transaction: connect, one byte there and back, close.")
 	udpRR = newNetperf("UDP_RR", "udp_rr", "UDP_RR", "One byte there and one byte back over UDP, one after the other.")
 )

@@ -126,7 +126,7 @@ type Outcome struct {
 // All are the workloads of this project in the order in which tables show them.
 func All() []Workload {
 	return []Workload{
-		stream128k, stream16k, rr, rr100, crr, udpRR,
+		stream128k, stream16k, rr, rr100, rr4k, crr, udpRR,
 		sockperfTCP, iperfOverTCP,
 		newIperfUDP("udp_1g", "1G", "UDP at 1 Gbit/s", "1350-byte messages offered at 1 Gbit/s in bursts of 1 ms; what arrives and what is lost."),
 		newIperfUDP("udp_max", "0", "UDP as fast as it goes", "1350-byte messages sent without a limit; what arrives and what is lost."),
