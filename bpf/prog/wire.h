@@ -9,6 +9,7 @@
 #include "lib/flow/finish.h"
 #include "lib/fwd/endpoint.h"
 #include "lib/fwd/flow_cache.h"
+#include "lib/fwd/macvlan.h"
 #include "lib/fwd/route.h"
 #include "lib/fwd/source.h"
 #include "lib/nat/kernel_ct.h"
@@ -136,6 +137,9 @@ int from_wire(struct __sk_buff *skb)
 		v = from_wire_lookup(&p, &fc);
 	if (v == NEXT && fc)
 		v = from_wire_forward(&p, fc);
+	if (config_macvlan && (v == NEXT || v == PASS) && skb->pkt_type == PACKET_HOST && !skb->vlan_present &&
+	    packet_has(&p, 0))
+		macvlan_hide_source(&p);
 	return finish(&p, v);
 }
 

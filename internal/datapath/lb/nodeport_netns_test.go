@@ -2,11 +2,8 @@ package lb_test
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,23 +21,7 @@ func TestNodePortRejected(t *testing.T) {
 	for _, family := range fixtures.Families {
 		frontend := netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort)
 		for name, from := range map[string]netlab.Netns{"an external host": *n.External, "a pod": n.A1.Netns, "a pod of another node": n.B1.Netns} {
-			from.Do(t, func() error {
-				c, err := net.DialTimeout("tcp", frontend.String(), netlab.Patience)
-				if err == nil {
-					c.Close()
-				}
-				if !errors.Is(err, syscall.ECONNREFUSED) {
-					t.Errorf("IPv%d TCP from %s: %v", family, name, err)
-				}
-				return nil
-			})
-			c := from.DialPort(t, "udp", frontend)
-			if _, err := c.Write([]byte("anybody?")); err != nil {
-				t.Fatal(err)
-			}
-			if err := netlab.Expect(c, nil); !errors.Is(err, syscall.ECONNREFUSED) {
-				t.Errorf("IPv%d UDP from %s: %v", family, name, err)
-			}
+			netlab.Rejects(t, name, from, frontend)
 		}
 	}
 }

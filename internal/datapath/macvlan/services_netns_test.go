@@ -56,3 +56,18 @@ func TestMacvlanServices(t *testing.T) {
 		})
 	}
 }
+
+// A node with macvlan pods rejects packets to a Service without backends: its replies go to the MAC that the packets came from.
+func TestMacvlanServiceRejected(t *testing.T) {
+	n := netlab.NewNetwork(t, netlab.Options{Cfg: config.Datapath{EBPFRouting: true, Macvlan: true, Masquerade: true, Services: true}})
+	m := n.A.AddMacvlan(t, "m1", netlab.MacvlanPods[0])
+	n.A.ServeNodePort(t, false)
+	for _, family := range fixtures.Families {
+		frontend := netip.AddrPortFrom(n.A.Addr(family), fixtures.ServicePort)
+		for name, from := range map[string]netlab.Netns{
+			"an external host": *n.External, "another node": n.B.Netns, "a pod of another node": n.B1.Netns, "a veth pod": n.A1.Netns, "a macvlan pod": m.Netns,
+		} {
+			netlab.Rejects(t, name, from, frontend)
+		}
+	}
+}

@@ -1,8 +1,11 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 
 	"github.com/cilium/ebpf/link"
@@ -33,6 +36,28 @@ func (n *Node) Serve(t *testing.T, frontend, backend netip.Addr) {
 	}
 	if err := n.D.Services.Apply(ports, nil); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Rejects checks that connections and datagrams to a Service without backends are refused.
+func Rejects(t *testing.T, name string, from Netns, frontend netip.AddrPort) {
+	t.Helper()
+	from.Do(t, func() error {
+		c, err := net.DialTimeout("tcp", frontend.String(), Patience)
+		if err == nil {
+			c.Close()
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s: TCP from %s: %v", frontend, name, err)
+		}
+		return nil
+	})
+	c := from.DialPort(t, "udp", frontend)
+	if _, err := c.Write([]byte("anybody?")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Expect(c, nil); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%s: UDP from %s: %v", frontend, name, err)
 	}
 }
 
