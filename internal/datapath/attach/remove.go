@@ -53,7 +53,7 @@ func (t *Attacher) Remove() (removed []string, err error) {
 			removed = append(removed, "map "+name)
 		}
 	}
-	errs = append(errs, os.RemoveAll(load.MapDir(root)), os.RemoveAll(load.LinkDir(root)))
+	errs = append(errs, os.RemoveAll(load.MapDir(root)), os.RemoveAll(load.LinkDir(root)), os.RemoveAll(load.MarksPath(root)))
 	// The directory stays if it is a mount point or has other pins.
 	if err := os.Remove(root); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOTEMPTY) {
 		errs = append(errs, err)

@@ -5,8 +5,6 @@ package load
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -49,6 +47,10 @@ type Objects struct {
 // otherwise. Traffic does not change until the programs are attached and the maps committed. The caller closes the
 // objects.
 func Open(cfg config.Datapath, programs []string, log *slog.Logger) (*Objects, error) {
+	cfg, err := withMarks(cfg)
+	if err != nil {
+		return nil, err
+	}
 	l, err := NewLoader(cfg, log)
 	if err != nil {
 		return nil, err
@@ -197,13 +199,6 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 		return nil, err
 	}
 	return spec, countSlots(spec)
-}
-
-// randomNumber is one that a pod cannot guess.
-func randomNumber() uint64 {
-	var number [8]byte
-	_, _ = rand.Read(number[:]) // never fails
-	return binary.NativeEndian.Uint64(number[:])
 }
 
 func MapDir(root string) string    { return filepath.Join(root, "maps") }

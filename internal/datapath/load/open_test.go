@@ -94,3 +94,24 @@ func TestCommitAgain(t *testing.T) {
 		}
 	}
 }
+
+// Programs of two agents mark packets with the same numbers: while the second one replaces them, packets pass both.
+func TestMarksOutliveAgent(t *testing.T) {
+	cfg := config.Datapath{Root: fixtures.Bpffs(t), EBPFRouting: true}
+	first := reopen(t, cfg).Objects.Config
+	if first.Handled == 0 || first.MacvlanSource == 0 {
+		t.Fatalf("numbers are %d and %d", first.Handled, first.MacvlanSource)
+	}
+	if next := reopen(t, cfg).Objects.Config; next.Handled != first.Handled || next.MacvlanSource != first.MacvlanSource {
+		t.Errorf("numbers are %d and %d, and of the next agent %d and %d", first.Handled, first.MacvlanSource, next.Handled, next.MacvlanSource)
+	}
+	if err := os.Remove(load.MarksPath(cfg.Root)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("0,x", load.MarksPath(cfg.Root)); err != nil {
+		t.Fatal(err)
+	}
+	if next := reopen(t, cfg).Objects.Config; next.Handled == first.Handled || next.Handled == 0 {
+		t.Errorf("without the file the number is %d, before %d", next.Handled, first.Handled)
+	}
+}
