@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 )
 
 // What a user applies and deletes; the second from the directory of this package.
@@ -61,6 +62,11 @@ func removalAndReturn(t *testing.T) {
 	}
 
 	mustKubectl(t, "apply", "-f", installManifest)
+	if bed, is := cluster.(*testbed.Testbed); is {
+		if err := bed.CreatePools(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	waitRollout(t)
 	for _, n := range nodes {
 		waitNodeReady(t, n.name)

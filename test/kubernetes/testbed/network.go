@@ -91,15 +91,21 @@ func (b *Testbed) installBeeline(ctx context.Context) error {
 	if _, err := b.Kubectl(ctx, "apply", "-f", plan.BeelineManifest); err != nil {
 		return err
 	}
-	if len(b.Cluster.Pools()) > 0 {
-		if _, err := b.Kubectl(ctx, "wait", "--for=condition=established", "--timeout=60s", "customresourcedefinition/ippools.networking.beeline.dev"); err != nil {
-			return err
-		}
-		if err := b.applyManifest(ctx, string(config.Pools(b.Cluster))); err != nil {
-			return err
-		}
+	if err := b.CreatePools(ctx); err != nil {
+		return err
 	}
 	return b.awaitAll(ctx, "daemonsets", "{.status.desiredNumberScheduled}", "{.status.numberReady}")
+}
+
+// CreatePools creates the cluster's IPPools, which a removal of Beeline deletes.
+func (b *Testbed) CreatePools(ctx context.Context) error {
+	if len(b.Cluster.Pools()) == 0 {
+		return nil
+	}
+	if _, err := b.Kubectl(ctx, "wait", "--for=condition=established", "--timeout=60s", "customresourcedefinition/ippools.networking.beeline.dev"); err != nil {
+		return err
+	}
+	return b.applyManifest(ctx, string(config.Pools(b.Cluster)))
 }
 
 // agentArgs matches the first argument of the agent in a manifest. The others match arguments that fitManifest replaces.
