@@ -14,6 +14,9 @@ func attacks() []attack {
 		indirectRows(), hairpins(forged, spoofed), tunnelRows(), links, lengths, offloads)
 }
 
+// briefRows are those that depend most on the kinds of the pods.
+func briefRows() []attack { return slices.Concat(plain, forgedSources(), forgedMACs()) }
+
 // configuration is a set of agent flags that the table runs with.
 type configuration struct {
 	name  string
@@ -25,12 +28,20 @@ type configuration struct {
 	// kubeProxy: nftables rules translate Services, as those of kube-proxy do. Only rows that depend on this run:
 	// egress policy is not enforced on packets that the kernel stack translates.
 	kubeProxy bool
+	// attackers and victims are the kinds of the pods that attack and are attacked.
+	attackers, victims podKind
+	// brief: only a few rows run, without scenarios.
+	brief bool
 	// byNode: pods on the nodes' link send all frames to the node's MAC, not to that of the destination.
 	byNode bool
 }
 
 // allNodePorts enables NodePorts at the nodes' second addresses too.
 const allNodePorts = "--nodeport-addresses=192.168.77.0/24,fd77::/64"
+
+// wholeLink keeps pods' addresses on the nodes' link: without an API server, a node does not know which of the link's
+// addresses are pods of other nodes, and replaces the sources of packets to external hosts.
+const wholeLink = "--non-masquerade-cidrs=192.168.77.0/24,fd77::/64"
 
 // configurations run one after the other in one lab.
 var configurations = []configuration{
@@ -58,31 +69,52 @@ func shuffle(t *testing.T, l *lab, all ...[]attack) {
 	}
 }
 
-func TestAttacks(t *testing.T) { testAttacks(t, false, configurations) }
+func TestAttacks(t *testing.T) { testAttacks(t, []podKind{ofRange}, configurations) }
 
-// macvlanConfigurations are those of macvlan pods. CI runs the first one; a campaign (a seed is set) all.
+// macvlanConfigurations are those of macvlan pods.
 var macvlanConfigurations = []configuration{
-	{name: "flows off", flags: []string{"--flows=off"}},
-	{name: "by the node", flags: []string{"--flows=off"}, byNode: true},
-	{name: "no agent", flags: []string{"--flows=off"}, noAgent: true},
-	{name: "flows of all pods", flags: []string{"--flows=all"}},
+	{name: "flows off", flags: []string{"--flows=off"}, attackers: onLink, victims: onLink},
+	{name: "by the node", flags: []string{"--flows=off"}, attackers: onLink, victims: onLink, byNode: true},
+	{name: "no agent", flags: []string{"--flows=off"}, attackers: onLink, victims: onLink, noAgent: true},
+	{name: "flows of all pods", flags: []string{"--flows=all"}, attackers: onLink, victims: onLink},
 }
 
-// TestMacvlanAttacks attacks from and on macvlan pods, which share the nodes' link with the attacker.
+// mixedConfigurations are the kinds of attackers and victims that no other configuration has.
+func mixedConfigurations() (all []configuration) {
+	names := map[podKind]string{ofRange: "the node's range", onLink: "macvlan", routed: "the routed underlay"}
+	for _, attackers := range allKinds {
+		for _, victims := range allKinds {
+			if attackers != victims || attackers == routed {
+				all = append(all, configuration{name: names[attackers] + " attacks " + names[victims], flags: []string{"--flows=off", wholeLink}, attackers: attackers, victims: victims})
+			}
+		}
+	}
+	return all
+}
+
+// TestMacvlanAttacks attacks from and on macvlan pods, which share the nodes' link with the attacker, and attacks pods of
+// each kind from pods of each other kind. A campaign (a seed is set) runs everything; CI one configuration of macvlan
+// pods, and a few rows between other kinds.
 func TestMacvlanAttacks(t *testing.T) {
 	if testenv.DeviceKind() != "veth" {
 		return // the pods have macvlan devices in each run
 	}
-	all := macvlanConfigurations
+	all := slices.Concat(macvlanConfigurations, mixedConfigurations())
 	if os.Getenv(testenv.SeedVariable) == "" {
-		all = all[:1]
+		all = slices.DeleteFunc(all, func(c configuration) bool {
+			return !slices.Contains([]string{"flows off", "the node's range attacks macvlan", "macvlan attacks the routed underlay"}, c.name)
+		})
+		for i := range all[1:] {
+			all[1+i].brief = true
+		}
 	}
-	testAttacks(t, true, all)
+	testAttacks(t, allKinds, all)
 }
 
 // testAttacks runs the table in all configurations, in one lab.
-func testAttacks(t *testing.T, onLink bool, configurations []configuration) {
-	l := newLabOf(t, onLink, configurations[0].flags...)
+func testAttacks(t *testing.T, kinds []podKind, configurations []configuration) {
+	l := newLabOf(t, kinds, configurations[0].flags...)
+	l.configuration = configurations[0]
 	rows, wireRows := attacks(), fromWire()
 	shuffle(t, l, rows, wireRows)
 	l.waitPolicies()
@@ -100,6 +132,12 @@ func testAttacks(t *testing.T, onLink bool, configurations []configuration) {
 			case i > 0:
 				l.restart(c.flags...)
 				l.waitPolicies()
+			}
+			if c.brief {
+				for _, a := range briefRows() {
+					t.Run(a.name, func(t *testing.T) { a.run(t, l, true) })
+				}
+				return
 			}
 			for _, each := range scenarios {
 				if !c.noAgent {

@@ -52,14 +52,19 @@ func (s *attempt) frame(ip frame.IP) []byte {
 	return frame.Ethernet(s.nextHop(ip.Destination), s.attacker.mac, frame.EtherType(ip.Source), ip.Packet())
 }
 
-// nextHop returns the MAC to which the attacker sends packets for this destination: that of a pod on the same link, else
-// the node's.
+// nextHop returns the MAC to which the attacker sends packets for this destination: on the nodes' link that of the pod, or
+// of the uplink that answers for it, else the node's.
 func (s *attempt) nextHop(to netip.Addr) net.HardwareAddr {
-	if s.onLink && !s.configuration.byNode {
-		for _, p := range s.pods {
-			if p.Addresses[s.family] == to {
-				return p.mac
-			}
+	if s.configuration.byNode || s.attacker.kind != onLink && s.attacker.app != external {
+		return s.attacker.host
+	}
+	for _, p := range s.pods {
+		switch {
+		case p.Addresses[s.family] != to:
+		case p.kind == onLink:
+			return p.mac
+		case p.kind == routed && p.node != s.attacker.node:
+			return s.externalSender(p.node.Index).host
 		}
 	}
 	return s.attacker.host

@@ -43,8 +43,8 @@ type lab struct {
 	tokens   uint32
 	// configuration is the one that runs.
 	configuration configuration
-	// onLink: pods have macvlan devices, with addresses of the nodes' link.
-	onLink bool
+	// kinds are those of the pods: each node has the same pods of each kind.
+	kinds []podKind
 }
 
 // node is one node of a lab.
@@ -60,6 +60,7 @@ type pod struct {
 	// app is its label.
 	app  string
 	node *node
+	kind podKind
 	// optsIn: it opts in to same-node sockets.
 	optsIn bool
 	// mac is the pod's, host that of the host end of its device.
@@ -111,18 +112,18 @@ var podPrefixLengths = []int{28, 124}
 // newLab starts a lab with agents, pods, policies and Services. The test's cleanup removes it.
 func newLab(t *testing.T, flags ...string) *lab {
 	t.Helper()
-	return newLabOf(t, false, flags...)
+	return newLabOf(t, []podKind{ofRange}, flags...)
 }
 
-// newLabOf does so, with pods on the nodes' link or not.
-func newLabOf(t *testing.T, onLink bool, flags ...string) *lab {
+// newLabOf does so, with pods of these kinds.
+func newLabOf(t *testing.T, kinds []podKind, flags ...string) *lab {
 	t.Helper()
 	programs(t)
 	up, err := testbed.Up(t.Context(), testbed.Options{Name: fmt.Sprint(labPrefix, labCount.Add(1)), IPv6: true, Outside: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, lab: up, manifests: filepath.Join(up.Dir(), "manifests"), pods: map[string]*pod{}, externalSenders: map[int]*pod{}, onLink: onLink}
+	l := &lab{t: t, lab: up, manifests: filepath.Join(up.Dir(), "manifests"), pods: map[string]*pod{}, externalSenders: map[int]*pod{}, kinds: kinds}
 	t.Cleanup(l.down)
 	if err := os.Mkdir(l.manifests, 0o755); err != nil {
 		t.Fatal(err)
@@ -138,9 +139,7 @@ func newLabOf(t *testing.T, onLink bool, flags ...string) *lab {
 		l.writeObject(n.Name, object)
 	}
 	l.addSecondAddresses()
-	if onLink {
-		l.writePools()
-	}
+	l.writePools()
 	l.start(flags...)
 	l.addPods()
 	l.write("policies.yaml", []byte(policies))
@@ -220,24 +219,32 @@ func (l *lab) addPods() {
 	l.t.Helper()
 	for i, apps := range [][]string{{attackerApp, restricted, admitted, isolated, unselected}, {isolated, unselected}} {
 		for _, app := range apps {
-			l.addPod(l.nodes[i], app, app)
+			for _, kind := range l.kinds {
+				l.addPodOf(kind, l.nodes[i], podName(app, kind), app)
+			}
 		}
 	}
 	l.writePods()
 }
 
-// addPod creates a pod with its capture and senders. writePods publishes its object.
+// addPod creates a pod of the kind that the configuration chooses.
 func (l *lab) addPod(n *node, name, app string) *pod {
+	l.t.Helper()
+	return l.addPodOf(l.kindOf(app), n, name, app)
+}
+
+// addPodOf creates a pod with its capture and senders. writePods publishes its object.
+func (l *lab) addPodOf(kind podKind, n *node, name, app string) *pod {
 	l.t.Helper()
 	name = fmt.Sprint(name, "-", n.Index)
 	made, err := l.lab.NewPodNetns(l.t.Context(), n.Node, name)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	if _, err := l.network(n).Add(l.t.Context(), made, netlab.RuntimeConf(made)); err != nil {
+	if _, err := l.network(n, kind).Add(l.t.Context(), made, netlab.RuntimeConf(made)); err != nil {
 		l.t.Fatalf("ADD of %s: %v", name, err)
 	}
-	p := &pod{Pod: made, app: app, node: n}
+	p := &pod{Pod: made, app: app, node: n, kind: kind}
 	if err := p.Do(func() error {
 		link, err := net.InterfaceByName(plugin.PodInterface)
 		if err == nil {
@@ -262,7 +269,7 @@ func (l *lab) addPod(n *node, name, app string) *pod {
 	p.capture = startCapture(l.t, name, p.Netns, plugin.PodInterface)
 	l.captures = append(l.captures, p.capture)
 	p.senders = openSenders(l.t, p.Netns, plugin.PodInterface)
-	if l.onLink {
+	if kind == onLink {
 		p.senders = p.withReportedDrops()
 	}
 	l.pods[name] = p
@@ -272,7 +279,7 @@ func (l *lab) addPod(n *node, name, app string) *pod {
 // deletePod deletes the pod's network, its namespace and its object.
 func (l *lab) deletePod(p *pod) {
 	l.t.Helper()
-	if err := l.network(p.node).Delete(l.t.Context(), netlab.RuntimeConf(p.Pod)); err != nil {
+	if err := l.network(p.node, p.kind).Delete(l.t.Context(), netlab.RuntimeConf(p.Pod)); err != nil {
 		l.t.Errorf("DEL of %s: %v", p.Name, err)
 	}
 	if err := l.lab.DeletePod(l.t.Context(), p.Pod); err != nil {
@@ -305,17 +312,24 @@ func (l *lab) reuseAddresses(deleted []*pod, family int) []*pod {
 	return nil
 }
 
-func (l *lab) network(n *node) plugin.Network {
+// network is the CNI configuration of pods of a kind.
+func (l *lab) network(n *node, kind podKind) plugin.Network {
 	l.t.Helper()
-	w, err := netlab.NewNetwork(n.Node, programs(l.t), "1.1.0", netlab.PluginConf(n.Node))
+	conf := netlab.PluginConf(n.Node)
+	if kind != ofRange {
+		conf["ipPool"] = kind.pool(n)
+	}
+	w, err := netlab.NewNetwork(n.Node, programs(l.t), "1.1.0", conf)
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	return w
 }
 
-// pod returns the pod of an app on the node with this index.
-func (l *lab) pod(app string, index int) *pod { return l.pods[fmt.Sprint(app, "-", index)] }
+// pod returns the pod of an app on the node with this index, of the kind that the configuration chooses.
+func (l *lab) pod(app string, index int) *pod {
+	return l.pods[fmt.Sprint(podName(app, l.kindOf(app)), "-", index)]
+}
 
 // writePods publishes the pods with their labels.
 func (l *lab) writePods() {
@@ -371,7 +385,13 @@ type service struct {
 var services = map[string]service{}
 
 func init() {
-	for i, name := range []string{isolated + "-1", isolated + "-2", unselected + "-1", unselected + "-2"} {
+	var names []string
+	for _, kind := range allKinds {
+		for _, app := range victimApps {
+			names = append(names, podName(app, kind)+"-1", podName(app, kind)+"-2")
+		}
+	}
+	for i, name := range names {
 		services[name] = service{
 			nodePort: uint16(31001 + i), markerNodePort: uint16(31101 + i),
 			cluster:  []netip.Addr{netip.MustParseAddr(fmt.Sprint("10.96.1.", 1+i)), netip.MustParseAddr(fmt.Sprint("fd00:96::1:", 1+i))},
@@ -383,10 +403,10 @@ func init() {
 
 // tunnelService has the nodes' VXLAN port as its backends, by a hand-written EndpointSlice.
 var tunnelService = service{
-	nodePort: 31010, markerNodePort: 31110,
-	cluster:  []netip.Addr{netip.MustParseAddr("10.96.1.10"), netip.MustParseAddr("fd00:96::1:10")},
-	balancer: []netip.Addr{netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:1::10")},
-	external: []netip.Addr{netip.MustParseAddr("198.51.100.110"), netip.MustParseAddr("2001:db8:2::110")},
+	nodePort: 31030, markerNodePort: 31130,
+	cluster:  []netip.Addr{netip.MustParseAddr("10.96.1.30"), netip.MustParseAddr("fd00:96::1:30")},
+	balancer: []netip.Addr{netip.MustParseAddr("203.0.113.30"), netip.MustParseAddr("2001:db8:1::30")},
+	external: []netip.Addr{netip.MustParseAddr("198.51.100.130"), netip.MustParseAddr("2001:db8:2::130")},
 }
 
 // writeServices publishes a Service for each victim, for TCP and UDP.
@@ -394,7 +414,9 @@ func (l *lab) writeServices() {
 	l.t.Helper()
 	var text strings.Builder
 	for name, s := range services {
-		s.write(&text, name, serverPort, serverPort, l.pods[name].Addresses)
+		if p := l.pods[name]; p != nil {
+			s.write(&text, name, serverPort, serverPort, p.Addresses)
+		}
 	}
 	var ends []netip.Addr
 	for _, n := range l.nodes {

@@ -26,7 +26,7 @@ var sources = []struct {
 	{"the node", func(s *attempt) netip.Addr { return s.nodes[0].Addresses[s.family].Addr() }},
 	{"another node", func(s *attempt) netip.Addr { return s.nodes[1].Addresses[s.family].Addr() }},
 	{"the pods' gateway", func(s *attempt) netip.Addr { return s.addr("169.254.1.1", "fe80::1") }},
-	{"a Service", func(s *attempt) netip.Addr { return services[isolated+"-1"].cluster[s.family] }},
+	{"a Service", func(s *attempt) netip.Addr { return services[s.pod(isolated, 1).Name].cluster[s.family] }},
 	{"an external host", func(s *attempt) netip.Addr { return s.addr("198.51.100.7", "2001:db8::7") }},
 	{"the unspecified address", func(s *attempt) netip.Addr { return s.addr("0.0.0.0", "::") }},
 	{"loopback", func(s *attempt) netip.Addr { return s.addr("127.0.0.1", "::1") }},
@@ -162,7 +162,7 @@ var neighbours = []attack{
 					continue // a unicast message: policies evaluate it
 				}
 				for kind, data := range map[uint8][]byte{133: s.token, 134: advertisement, 137: redirect} {
-					if kind == 133 && s.onLink && to.IsMulticast() && source != linkLocal(s.third.mac) {
+					if kind == 133 && s.attacker.kind == onLink && to.IsMulticast() && source != linkLocal(s.third.mac) {
 						continue // macvlan pods may look for routers
 					}
 					ip := frame.IP{Source: source, Destination: to, Protocol: unix.IPPROTO_ICMPV6, Hops: 255}

@@ -74,7 +74,7 @@ func wireSources() (rows []attack) {
 		{"loopback", func(s *attempt) netip.Addr { return s.addr("127.0.0.1", "::1") }},
 		{"the unspecified address", func(s *attempt) netip.Addr { return s.addr("0.0.0.0", "::") }},
 		{"a multicast group", func(s *attempt) netip.Addr { return s.addr("224.0.0.1", "ff02::1") }},
-		{"a Service", func(s *attempt) netip.Addr { return services[isolated+"-1"].cluster[s.family] }},
+		{"a Service", func(s *attempt) netip.Addr { return services[s.pod(isolated, 1).Name].cluster[s.family] }},
 		{"a pod that no policy admits", func(s *attempt) netip.Addr { return s.pod(attackerApp, 1).Addresses[s.family] }},
 	} {
 		rows = append(rows, attack{name: "source of " + source.name, kind: denied, frames: func(s *attempt) (frames [][]byte) {
