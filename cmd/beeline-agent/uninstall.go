@@ -21,7 +21,8 @@ func newUninstallCommand(e cli.Env) *cobra.Command {
 		Long: `Remove everything that the agent and the CNI plugin installed on this node.
 
 The CNI configuration goes first. Then follow the plugins, the BPF programs on devices and
-sockets, maps, routes, the tunnel device, the reserved port range and the state directory.
+sockets, maps, routes, the tunnel device, the VLAN devices of IPPools, the reserved port range
+and the state directory.
 Stop the agent first. It is no error if parts are missing already.
 
 Kernel settings that the agent changed keep their values until the node reboots, because

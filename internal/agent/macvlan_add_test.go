@@ -95,8 +95,8 @@ func TestAddMacvlan(t *testing.T) {
 		on := func(l *netlink.LinkAttrs) {
 			a.endpoints.Update(endpoint.Node{
 				MTU: 1500, IPPool: func(string) *cluster.IPPool { return office },
-				PoolUplink: func(string) (netdev.Uplink, bool) {
-					return netdev.Uplink{Name: l.Name, Index: l.Index, MAC: l.HardwareAddr, MTU: 1400}, true
+				PoolUplink: func(string) (netdev.Uplink, error) {
+					return netdev.Uplink{Name: l.Name, Index: l.Index, MAC: l.HardwareAddr, MTU: 1400}, nil
 				},
 			})
 		}

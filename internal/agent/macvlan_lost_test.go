@@ -35,7 +35,7 @@ func onMacvlan(t *testing.T, test func(a *adding, parent net.Interface)) {
 		uplink := netdev.Uplink{Name: "up0", Index: up.Index, MAC: up.HardwareAddr, MTU: 1400}
 		a.programs.Update([]netdev.Uplink{uplink})
 		a.endpoints.Update(endpoint.Node{
-			MTU: 1500, IPPool: func(string) *cluster.IPPool { return office }, PoolUplink: func(string) (netdev.Uplink, bool) { return uplink, true },
+			MTU: 1500, IPPool: func(string) *cluster.IPPool { return office }, PoolUplink: func(string) (netdev.Uplink, error) { return uplink, nil },
 		})
 		test(a, net.Interface{Name: "up0", Index: up.Index})
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/endpoint"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
@@ -90,7 +91,10 @@ func TestAddOfIPPool(t *testing.T) {
 		}
 		pool := &officePool{}
 		a.endpoints.IPPools = pool
-		a.endpoints.Update(endpoint.Node{MTU: 1500, PoolUplink: func(string) (netdev.Uplink, bool) { return uplink, true }})
+		of := *office
+		a.endpoints.Update(endpoint.Node{
+			MTU: 1500, PoolUplink: func(string) (netdev.Uplink, error) { return uplink, nil }, IPPool: func(string) *cluster.IPPool { return &of },
+		})
 		add := func(of agentapi.AddRequest) error {
 			_, err := a.Add(t.Context(), of)
 			return err
@@ -101,6 +105,15 @@ func TestAddOfIPPool(t *testing.T) {
 				t.Error(err)
 			}
 		}
+
+		of.VLAN = 7 // where the node could not resolve neighbours
+		vlan := a.device("vlan")
+		if err := add(vlan); err == nil || !strings.Contains(err.Error(), "up0 has no address in the subnet of 192.0.2.") {
+			t.Errorf("routed, in a VLAN where the node has no address: %v", err)
+		}
+		a.expectPool("rejected", link.Index, false)
+		pool.took(t, "rejected", "allocate vlan, release vlan, abandon vlan")
+		of.VLAN = 0
 
 		web := a.device("web")
 		web.Pool, web.StatefulSet, web.Addresses = "forged", "forged", []netip.Addr{netip.MustParseAddr("192.0.2.1")}

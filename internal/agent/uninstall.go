@@ -18,6 +18,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
 	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/vlan"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
 	"github.com/beeline-cni/beeline/internal/install"
 )
@@ -78,6 +79,11 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 		say("device " + vxlan.Name)
 	}
 	step("remove tunnel", err)
+	vlans, err := vlan.RemoveAll()
+	for _, name := range vlans {
+		say("device " + name)
+	}
+	step("remove VLAN devices", err)
 	met, err := samenode.Remove(config.BPFFS)
 	tell(met)
 	step("remove same-node sockets", err)

@@ -47,7 +47,8 @@ type IPPool struct {
 	Gateways []netip.Addr
 	Routes   []IPPoolRoute
 
-	// Uplink is the name of a device or an address of it; empty means the device with an address in a subnet.
+	// Uplink is the name of a device or an address of it; empty means the device with an address in a subnet. With a VLAN it is the device
+	// below that of the VLAN; empty means the uplink to the other nodes. 0 is no VLAN.
 	Uplink string
 	VLAN   uint16
 	// Device is one of the kinds of pod devices; empty means the node's.
@@ -104,11 +105,8 @@ func reduceIPPool(p *v1alpha1.IPPool) (*IPPool, []fieldError) {
 		c.fail("spec.device", "%q is none of %s, %s and %s", p.Spec.Device, DeviceMacvlan, DeviceVeth, DeviceNetkit)
 	}
 	pool.VLAN = uint16(max(0, min(p.Spec.VLAN, 4094)))
-	switch {
-	case p.Spec.VLAN < 0 || p.Spec.VLAN > 4094:
+	if p.Spec.VLAN < 0 || p.Spec.VLAN > 4094 {
 		c.fail("spec.vlan", "%d is not a VLAN (1 to 4094, 0 for none)", p.Spec.VLAN)
-	case p.Spec.VLAN > 0: // without the tag the pods would be in another network
-		c.fail("spec.vlan", "Beeline makes no VLAN devices yet: make the device on the nodes, add it to --uplink, and name it in spec.uplink")
 	}
 	if p.Spec.NamespaceMax < 0 {
 		c.fail("spec.namespaceMax", "%d is negative", p.Spec.NamespaceMax)

@@ -62,7 +62,7 @@ func TestIPPoolErrors(t *testing.T) {
 		"spec.routes[0].via: 198.51.100.1 is in none of spec.subnets":                         {Subnets: net, Routes: []v1alpha1.IPPoolRoute{{To: "10.0.0.0/8", Via: "198.51.100.1"}}},
 		`spec.device: "tap" is none of macvlan, veth and netkit`:                              {Subnets: net, Device: "tap"},
 		"spec.vlan: 4095 is not a VLAN":                                                       {Subnets: net, VLAN: 4095},
-		"spec.vlan: Beeline makes no VLAN devices yet":                                        {Subnets: net, VLAN: 7},
+		"spec.vlan: -1 is not a VLAN":                                                         {Subnets: net, VLAN: -1},
 		"spec.namespaceMax: -1 is negative":                                                   {Subnets: net, NamespaceMax: -1},
 		`spec.uplink: "eth0/../x" is neither the name of a device nor an address`:             {Subnets: net, Uplink: "eth0/../x"},
 		"spec.uplink: 127.0.0.1 cannot be the address of a device":                            {Subnets: net, Uplink: "127.0.0.1"},

@@ -43,7 +43,7 @@ func (e *Endpoints) FollowMTU(mtu int, failed func(agentapi.Endpoint, error)) {
 // followMTU sets the MTU of an existing pod to that of the uplink.
 func (e *Endpoints) followMTU(p agentapi.Endpoint, mtu int) error {
 	if p.Macvlan != nil {
-		if uplink, ok := e.poolUplink(p.Pool); ok {
+		if uplink, err := e.poolUplink(p.Pool); err == nil {
 			mtu = min(mtu, uplink.MTU)
 		}
 	}

@@ -85,7 +85,7 @@ type Node struct {
 	// MTU is that of pods.
 	MTU int
 	// PoolUplink gives the uplink of an IPPool, IPPool the pool, nil if it does not exist.
-	PoolUplink func(pool string) (netdev.Uplink, bool)
+	PoolUplink func(pool string) (netdev.Uplink, error)
 	IPPool     func(pool string) *cluster.IPPool
 	// Own is this node, Uplink leads to the other nodes.
 	Own    cluster.Node

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agent/poddevice"
@@ -89,9 +90,12 @@ func (e *Endpoints) connectPool(p agentapi.Endpoint) error {
 	if p.Macvlan != nil {
 		return nil // the pod itself answers
 	}
-	uplink, ok := e.poolUplink(p.Pool)
-	if !ok {
-		return agentapi.Errorf(agentapi.CodeNotReady, "this node has no uplink of IPPool %s", p.Pool)
+	uplink, err := e.poolUplink(p.Pool)
+	if err == nil {
+		err = e.resolves(p, uplink)
+	}
+	if err != nil {
+		return agentapi.Errorf(agentapi.CodeNotReady, "%v", err)
 	}
 	if _, err := sysctl.EnableProxy(uplink.Name); err != nil { // a reconciliation may follow too late for the first packet
 		return err
@@ -103,6 +107,20 @@ func (e *Endpoints) connectPool(p agentapi.Endpoint) error {
 		// Hosts that miss it find the pod when they ask again.
 		if err := conflict.Announce(conflict.Device{Index: uplink.Index, MAC: uplink.MAC}, a); err != nil {
 			e.Log.Warn("address not announced", "pod", p.PodName(), "uplink", uplink.Name, "error", err)
+		}
+	}
+	return nil
+}
+
+// resolves reports an error if the node cannot resolve neighbours on the VLAN device for a pod whose router it is: its ARP requests need a
+// source address that the hosts of the VLAN take for one of theirs.
+func (e *Endpoints) resolves(p agentapi.Endpoint, uplink netdev.Uplink) error {
+	if pool := e.node.IPPool(p.Pool); pool == nil || pool.VLAN == 0 {
+		return nil
+	}
+	for _, a := range p.Addresses {
+		if !slices.ContainsFunc(uplink.Addresses, func(own netip.Prefix) bool { return own.Contains(a) }) {
+			return fmt.Errorf("IPPool %s: device %s has no address in the subnet of %s, and needs one to resolve neighbours for pods with %s devices: give it one, or use macvlan", p.Pool, uplink.Name, a, p.Device)
 		}
 	}
 	return nil
@@ -129,7 +147,7 @@ func (e *Endpoints) disconnectPool(p agentapi.Endpoint) error {
 	var errs []error
 	for _, a := range p.Addresses {
 		routes = append(routes, node.HostPrefix(a))
-		if uplink, ok := e.poolUplink(p.Pool); ok && p.Macvlan == nil {
+		if uplink, err := e.poolUplink(p.Pool); err == nil && p.Macvlan == nil {
 			errs = append(errs, neigh.RemoveProxy(uplink.Index, a))
 		}
 	}
@@ -140,13 +158,15 @@ func (e *Endpoints) disconnectPool(p agentapi.Endpoint) error {
 func (e *Endpoints) PoolUplink(pool string) (netdev.Uplink, bool) {
 	e.Lock.Lock()
 	defer e.Lock.Unlock()
-	return e.poolUplink(pool)
+	uplink, err := e.poolUplink(pool)
+	return uplink, err == nil
 }
 
-// poolUplink is PoolUplink under the lock; false before the first reconciliation, which sets all that is missing.
-func (e *Endpoints) poolUplink(pool string) (netdev.Uplink, bool) {
+// poolUplink is PoolUplink under the lock, with the reason if there is none. Before the first reconciliation, which sets all that is missing,
+// there is none.
+func (e *Endpoints) poolUplink(pool string) (netdev.Uplink, error) {
 	if e.node.PoolUplink == nil {
-		return netdev.Uplink{}, false
+		return netdev.Uplink{}, fmt.Errorf("the uplink of IPPool %s is not known yet", pool)
 	}
 	return e.node.PoolUplink(pool)
 }

@@ -27,9 +27,9 @@ func (e *Endpoints) prepareMacvlan(pool string) (*agentapi.Preparation, error) {
 	}
 	e.Lock.Lock()
 	defer e.Lock.Unlock()
-	uplink, ok := e.poolUplink(pool)
-	if !ok {
-		return nil, agentapi.Errorf(agentapi.CodeNoDevice, "this node has no uplink of IPPool %s", pool)
+	uplink, err := e.poolUplink(pool)
+	if err != nil {
+		return nil, agentapi.Errorf(agentapi.CodeNoDevice, "%v", err)
 	}
 	found, err := parent.Find(uplink.Name)
 	if errors.Is(err, parent.ErrUnsuitable) {
@@ -46,8 +46,8 @@ func (e *Endpoints) prepareMacvlan(pool string) (*agentapi.Preparation, error) {
 
 // completeMacvlan sets what the pod of a new endpoint with a macvlan device needs to know. The lock is held.
 func (e *Endpoints) completeMacvlan(p *agentapi.Endpoint) error {
-	uplink, ok := e.poolUplink(p.Pool)
-	if !ok || uplink.Index != p.Macvlan.Parent {
+	uplink, err := e.poolUplink(p.Pool)
+	if err != nil || uplink.Index != p.Macvlan.Parent {
 		return agentapi.Errorf(agentapi.CodeConflict, "pod %s has a macvlan device on device %d, which is not the uplink of IPPool %s (any more)", p.PodName(), p.Macvlan.Parent, p.Pool)
 	}
 	// Again: another agent may have prepared it, and this one has begun with the programs of a plain uplink.

@@ -43,8 +43,9 @@ type Facts struct {
 	Held      []netip.Addr
 	Tunnel    Tunnel
 	Endpoints []agentapi.Endpoint
-	// IPPools are those of the cluster.
+	// IPPools are those of the cluster. VLANs are the VLAN devices of those that this node may have pods of; they are among Uplinks, too.
 	IPPools []*cluster.IPPool
+	VLANs   VLANs
 	// Claims name the Nodes with addresses of this node: see OwnFirst.
 	Claims []string
 	// APIServer are the addresses at which this agent reaches the API server.
@@ -105,6 +106,7 @@ func Desire(f Facts) Desired {
 	for _, name := range f.NoUplinks {
 		d.Problem("--uplink %s: no such device, or it is down", name)
 	}
+	d.Problems = append(d.Problems, f.VLANs.Problems()...)
 	if f.Uplink == nil {
 		d.Problem("there is no uplink%s: pods only reach this node and each other", requestedUplink(f.Config.Uplink))
 	} else if limit := f.podMTUMax(); d.MTU == 0 {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -75,9 +76,9 @@ func rangesOf(n cluster.Node) []netip.Prefix {
 
 // addProxy makes the node answer for an address of an IPPool on the uplink of the pool.
 func (d *Desired) addProxy(e agentapi.Endpoint, a netip.Addr, f Facts) {
-	u, ok := PoolUplink(f.IPPools, f.AllUplinks(), e.Pool)
-	if !ok {
-		d.PodProblem(e.Pod, "pod %s: this node has no uplink of IPPool %s: other hosts do not reach address %s", e.PodName(), e.Pool, a)
+	u, err := PoolUplink(f.IPPools, f.AllUplinks(), f.VLANs, e.Pool)
+	if err != nil {
+		d.PodProblem(e.Pod, "pod %s: %v: other hosts do not reach address %s", e.PodName(), err, a)
 		return
 	}
 	if d.Proxies == nil {
@@ -86,26 +87,34 @@ func (d *Desired) addProxy(e agentapi.Endpoint, a netip.Addr, f Facts) {
 	d.Proxies[u.Index] = append(d.Proxies[u.Index], a)
 }
 
-// PoolUplink gives the uplink of an IPPool: the one that the pool names or that has the address which it names, else the first one with
-// an address in a subnet of the pool, else the first of uplinks, which leads to the other nodes. A pool that was deleted has the latter.
-func PoolUplink(pools []*cluster.IPPool, uplinks []netdev.Uplink, name string) (netdev.Uplink, bool) {
+// PoolUplink gives the uplink of an IPPool: its VLAN device, else the one that the pool names or that has the address which it names, else
+// the first one with an address in a subnet of the pool, else the first of uplinks, which leads to the other nodes. A pool that was deleted
+// has the latter.
+func PoolUplink(pools []*cluster.IPPool, uplinks []netdev.Uplink, vlans VLANs, name string) (netdev.Uplink, error) {
+	missing := fmt.Errorf("this node has no uplink of IPPool %s", name)
 	if len(uplinks) == 0 {
-		return netdev.Uplink{}, false
+		return netdev.Uplink{}, missing
 	}
 	at := slices.IndexFunc(pools, func(p *cluster.IPPool) bool { return p.Name == name })
 	if at < 0 {
-		return uplinks[0], true
+		return uplinks[0], nil
 	}
 	pool := pools[at]
+	if pool.VLAN != 0 {
+		return vlans.uplink(pool)
+	}
 	for _, u := range uplinks {
 		switch {
 		case pool.Uplink == "" && slices.ContainsFunc(u.Addresses, func(own netip.Prefix) bool { return slices.ContainsFunc(pool.Subnets, own.Overlaps) }),
 			pool.Uplink != "" && pool.Uplink == u.Name:
-			return u, true
+			return u, nil
 		}
 		if a, err := netip.ParseAddr(pool.Uplink); err == nil && holds(u, a) {
-			return u, true
+			return u, nil
 		}
 	}
-	return uplinks[0], pool.Uplink == ""
+	if pool.Uplink != "" {
+		return netdev.Uplink{}, missing
+	}
+	return uplinks[0], nil
 }

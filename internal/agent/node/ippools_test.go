@@ -73,12 +73,12 @@ func TestPoolUplink(t *testing.T) {
 		{Name: "missing", Uplink: "eth7"},
 	}
 	for name, want := range map[string]int{"subnet": 2, "named": 2, "address": 2, "elsewhere": 1, "deleted": 1, "missing": 0} {
-		got, ok := PoolUplink(pools, uplinks, name)
-		if ok != (want != 0) || ok && got.Index != want {
-			t.Errorf("pool %s: uplink %d, %t, want %d", name, got.Index, ok, want)
+		got, err := PoolUplink(pools, uplinks, nil, name)
+		if (err == nil) != (want != 0) || err == nil && got.Index != want {
+			t.Errorf("pool %s: uplink %d, %v, want %d", name, got.Index, err, want)
 		}
 	}
-	if _, ok := PoolUplink(pools, nil, "subnet"); ok {
+	if _, err := PoolUplink(pools, nil, nil, "subnet"); err == nil {
 		t.Error("a pool has an uplink on a node without any")
 	}
 }

@@ -53,10 +53,10 @@ func (r *Reconciler) updateEndpoints() {
 	if r.snapshot != nil {
 		pools = r.snapshot.IPPools
 	}
-	uplinks := r.uplinks
+	uplinks, vlans := r.uplinks, r.vlans
 	r.Endpoints.Update(endpoint.Node{
 		NotReady: r.failure, MTU: r.current.MTU, Own: r.own, Uplink: r.uplink,
-		PoolUplink: func(pool string) (netdev.Uplink, bool) { return node.PoolUplink(pools, uplinks, pool) },
+		PoolUplink: func(pool string) (netdev.Uplink, error) { return node.PoolUplink(pools, uplinks, vlans, pool) },
 		IPPool: func(pool string) *cluster.IPPool {
 			at := slices.IndexFunc(pools, func(p *cluster.IPPool) bool { return p.Name == pool })
 			if at < 0 {
@@ -107,7 +107,9 @@ func (r *Reconciler) reconcileOnce() (whole bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	errVLANs := r.syncVLANs(&facts)
 	own, _ := facts.Snapshot.Node(r.Config.NodeName)
+	r.vlans = facts.VLANs
 	r.uplink, r.uplinks, r.own = facts.Uplink, facts.AllUplinks(), own
 	r.Programs.Update(r.uplinks)
 	r.leaving.Store(own.Leaving)
@@ -122,7 +124,10 @@ func (r *Reconciler) reconcileOnce() (whole bool, err error) {
 	if err := r.Pool.SetPrefixes(want.PodCIDRs); err != nil {
 		return false, fmt.Errorf("set pod ranges: %w", err)
 	}
-	looked := true
+	if errVLANs != nil {
+		r.current.Problem("VLAN devices of IPPools: %v", errVLANs)
+	}
+	looked := errVLANs == nil
 	if avoid, err := netdev.AddressesOfOthers(want.PodCIDRs, facts.Routes); err != nil {
 		r.current.Problem("cannot find foreign addresses on this node: %v; a pod may get one of them", err)
 	} else {
@@ -236,6 +241,9 @@ func (r *Reconciler) apply(want node.Desired, routes route.Table) (whole bool, w
 	if !errors.Is(wait, errServicesMissing) && !errors.Is(wait, errPoliciesMissing) {
 		step("programs", "packets through that device may take another path, or be lost", wait)
 		wait = nil
+	}
+	if wait == nil {
+		step("VLAN devices", "pods of their IPPools do not start", r.openVLANs())
 	}
 	step("kernel routes", "packets there from the node itself and through the kernel stack may be lost", r.applyKernelRoutes(want.KernelRoutes, routes))
 	step("routing rules", "pods on the kernel stack may not reach nodes behind tunnels", r.applyTunnelRules(want))

@@ -103,6 +103,9 @@ type Reconciler struct {
 	// uplink leads to the other nodes; uplinks are all external devices, that one first.
 	uplink  *netdev.Uplink
 	uplinks []netdev.Uplink
+	// vlans are the VLAN devices of IPPools. noVLANs says that this node has none that an agent has made.
+	vlans   node.VLANs
+	noVLANs bool
 	// own is this node: as the cluster reports it, or else as recovered from the datapath.
 	own     cluster.Node
 	current node.Desired

@@ -49,7 +49,8 @@ type IPPoolSpec struct {
 	// Uplink is the node's device in the physical network: its name, or one of its addresses. Empty means the device
 	// that has an address in a subnet.
 	Uplink string `json:"uplink,omitempty"`
-	// VLAN is the tag of the pods' frames on the uplink; 0 means none.
+	// VLAN is the tag of the pods' frames on the uplink, whose VLAN device the nodes make; 0 means none. Without an uplink it is on
+	// the node's uplink to the other nodes.
 	VLAN int32 `json:"vlan,omitempty"`
 	// Device is the kind of the pods' devices: macvlan, veth or netkit. Empty means the node's.
 	Device string `json:"device,omitempty"`

@@ -69,6 +69,19 @@ func FindUplink(name string, nodeAddresses []netip.Addr) (Uplink, error) {
 		ErrNoUplink, nodeAddresses, describe(links))
 }
 
+// FindByIndex finds a device that may be down.
+func FindByIndex(index int) (Uplink, error) {
+	links, addresses, err := devices()
+	if err != nil {
+		return Uplink{}, err
+	}
+	at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == index })
+	if at < 0 {
+		return Uplink{}, fmt.Errorf("%w: no device with index %d", ErrNoUplink, index)
+	}
+	return uplinkOf(links[at], addresses), nil
+}
+
 // FindMoreUplinks finds the devices besides the main one that lead to external networks: those with the given names or, for no names or
 // "auto", those of default routes. Devices that are absent or down are left out; missing lists the given names among them.
 func FindMoreUplinks(main Uplink, names []string, routes route.Table) (more []Uplink, missing []string, err error) {

@@ -36,6 +36,12 @@ func Find(name string) (Parent, error) {
 	if err != nil {
 		return Parent{}, err
 	}
+	if reason == "" {
+		reason, err = refusalBelow(link)
+		if err != nil {
+			return Parent{}, err
+		}
+	}
 	if reason != "" {
 		return Parent{}, fmt.Errorf("device %s %w: it %s", name, ErrUnsuitable, reason)
 	}
@@ -78,6 +84,23 @@ func refusal(link netlink.Link, master func(index int) (string, error), on func(
 			attrs.Name, offload), nil
 	}
 	return "", nil
+}
+
+// refusalBelow is refusal for the device below a VLAN device, whose frames that one sends and receives. The offload is for macvlan devices on
+// the device below itself.
+func refusalBelow(link netlink.Link) (string, error) {
+	if link.Type() != "vlan" || link.Attrs().NetNsID >= 0 {
+		return "", nil
+	}
+	below, err := netlink.LinkByIndex(link.Attrs().ParentIndex)
+	if err != nil {
+		return "", fmt.Errorf("find the device below %s: %w", link.Attrs().Name, err)
+	}
+	reason, err := refusal(below, masterOf, func(string) (map[string]bool, error) { return nil, nil })
+	if reason != "" {
+		reason = fmt.Sprintf("is a VLAN of %s, which %s", below.Attrs().Name, reason)
+	}
+	return reason, err
 }
 
 func masterOf(index int) (string, error) {
