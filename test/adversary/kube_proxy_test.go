@@ -36,6 +36,9 @@ func (l *lab) rules(n *node) string {
 	var before, behind strings.Builder
 	for name, service := range services {
 		victim := l.pods[name]
+		if victim == nil {
+			continue // of a kind that the lab does not have
+		}
 		for i, family := range []string{"ip", "ip6"} {
 			backend := victim.Addresses[i]
 			for _, protocol := range []string{"tcp", "udp"} {
