@@ -9,6 +9,7 @@
 #include "lib/flow/finish.h"
 #include "lib/fwd/macvlan.h"
 #include "lib/fwd/owner.h"
+#include "lib/net/mld.h"
 #include "prog/pod.h"
 
 /* ARP of a pod. It is valid if it is true, whoever sent it: the kernel has no record of who sends replies. */
@@ -42,7 +43,7 @@ static __noinline enum verdict from_macvlan_ipv6(struct packet *p, const struct 
 	nd_link_local(&own, p->eth->h_source);
 	valid = address_equals(&p->source, &own) || address_is_zero(&p->source);
 	if (p->ip6->nexthdr == 0 && p->ip6->hop_limit == 1 && mac_is_group(p->eth->h_dest))
-		return valid ? PASS : drop(p, DROP_SPOOFED_SOURCE);
+		return valid && mld_is_report(p) ? PASS : drop(p, DROP_SPOOFED_SOURCE);
 	valid |= address_equals(&p->source, &pod->ipv6);
 	v = nd_read(p, &type, &target);
 	if (v != NEXT)
@@ -80,10 +81,12 @@ static __noinline enum verdict from_macvlan_ipv6(struct packet *p, const struct 
 }
 
 /* A frame to a group leaves by the wire only. Unicast packets in it would reach pods past their policies. */
-STAGE from_macvlan_group(struct packet *p)
+STAGE from_macvlan_group(struct packet *p, const struct macvlan_pod *pod)
 {
 	if (!mac_is_group(p->eth->h_dest))
 		return NEXT;
+	if (!address_equals(&p->source, &pod->ipv4) && !address_equals(&p->source, &pod->ipv6))
+		return drop(p, DROP_SPOOFED_SOURCE);
 	if (!address_stays_on_link(&p->destination) || policy_selects(&p->source))
 		return drop(p, DROP_INVALID_DESTINATION);
 	return PASS;
@@ -192,7 +195,7 @@ STAGE from_macvlan_pod(struct packet *p, const struct macvlan_pod *pod, struct f
 	if (p->protocol == bpf_htons(ETH_P_IPV6))
 		v = from_macvlan_ipv6(p, pod);
 	if (v == NEXT)
-		v = from_macvlan_group(p);
+		v = from_macvlan_group(p, pod);
 	if (v == NEXT)
 		v = from_macvlan_lookup(p, pod, cached);
 	return v;

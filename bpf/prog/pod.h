@@ -47,14 +47,15 @@ static __always_inline __u32 from_pod_nat(const struct packet *p, const struct e
 }
 
 /*
- * enum enforce_flag of packets of a pod. Not for link-local IPv6 (neighbour discovery) and for packets of a pod to
- * itself.
+ * enum enforce_flag of packets of a pod. Not for packets of a pod to itself, and not for link-local IPv6, which no other
+ * host receives: neighbour discovery. From a macvlan device it leaves by the wire.
  */
 static __always_inline __u32 from_pod_enforce(const struct packet *p, const struct route *route, __u32 device)
 {
 	__u32 enforce = config_flows == FLOWS_ALL ? ENFORCE_OBSERVED : 0;
 
-	if (p->protocol == bpf_htons(ETH_P_IPV6) && address_stays_on_link(&p->destination))
+	if (p->protocol == bpf_htons(ETH_P_IPV6) && address_stays_on_link(&p->destination) &&
+	    !(config_macvlan && p->program == PROGRAM_FROM_MACVLAN))
 		return 0;
 	if (policy_selects(&p->source))
 		enforce |= ENFORCE_EGRESS;

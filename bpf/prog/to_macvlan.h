@@ -152,6 +152,24 @@ STAGE to_macvlan_check(struct packet *p, struct flow_cache_entry **cached)
 	return packet_is_ip(p) ? to_macvlan_pod(p, receiver, cached) : drop(p, DROP_NOT_IP);
 }
 
+/*
+ * A packet to a pod that is not delivered at once. It is allowed, with header options or its last hop: no router has to
+ * see it. Or the kernel stack forwards all to the pod, or may translate it: nothing is decided yet, to_pod does that.
+ */
+STAGE to_macvlan_pass(struct packet *p, const struct flow_cache_entry *fc)
+{
+	if (!packet_has(p, 0))
+		return drop(p, DROP_TRUNCATED);
+	p->action = TC_ACCEPT;
+	if (fc->route.kind == ROUTE_LOCAL && !config_kube_proxy) {
+		macvlan_hide_source(p);
+		return REDIRECT;
+	}
+	if (macvlan_to_node(p) != PASS || bpf_skb_change_type(p->skb, PACKET_HOST))
+		return drop(p, DROP_INTERNAL_ERROR);
+	return REDIRECT;
+}
+
 SEC("tcx/ingress")
 int to_macvlan(struct __sk_buff *skb)
 {
@@ -173,13 +191,8 @@ int to_macvlan(struct __sk_buff *skb)
 	}
 	if (v == NEXT && fc) {
 		v = from_wire_forward(&p, fc);
-		if (v == PASS) { /* allowed, with header options or its last hop: no router has to see it */
-			if (!packet_has(&p, 0))
-				return finish(&p, drop(&p, DROP_TRUNCATED));
-			macvlan_hide_source(&p);
-			p.action = TC_ACCEPT;
-			v = REDIRECT;
-		}
+		if (v == PASS)
+			v = to_macvlan_pass(&p, fc);
 	}
 	return finish(&p, v);
 }

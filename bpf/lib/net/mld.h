@@ -17,6 +17,9 @@ struct mld_query {
 };
 
 #define MLD_QUERY 130
+#define MLD_REPORT 131
+#define MLD_DONE 132
+#define MLD_REPORT_2 143
 
 /* What version 2 adds to a query without sources, in bytes. */
 #define MLD_VERSION_2 4
@@ -38,4 +41,18 @@ static __always_inline __u32 mld_query_length(struct packet *p)
 		return 0;
 	q = (void *)p->eth + ETH_HLEN + sizeof(*p->ip6);
 	return q->next_header == PROTOCOL_ICMPV6 && !q->length && q->type == MLD_QUERY ? length : 0;
+}
+
+/* Whether an IPv6 packet with hop-by-hop options is a report of a multicast listener, of version 1 or 2. */
+static __always_inline bool mld_is_report(const struct packet *p)
+{
+	__u8 header[__builtin_offsetof(struct mld_query, code)];
+	__u8 type;
+
+	if (!address_is_ipv6_multicast(&p->destination) ||
+	    bpf_skb_load_bytes(p->skb, ETH_HLEN + sizeof(*p->ip6), header, sizeof(header)))
+		return false;
+	type = header[__builtin_offsetof(struct mld_query, type)];
+	return header[0] == PROTOCOL_ICMPV6 && !header[1] &&
+	       (type == MLD_REPORT || type == MLD_DONE || type == MLD_REPORT_2);
 }

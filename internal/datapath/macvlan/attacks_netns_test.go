@@ -48,6 +48,10 @@ func TestMacvlanAttacks(t *testing.T) {
 	own6 := own.Ipv6(attacker.V6, external6)
 	allNodes := fixtures.Addr("ff02::1")
 	group := fwd.MAC{0x33, 0x33, 0, 0, 0, 1}
+	linkLocal := fixtures.LinkLocal(attacker.Mac)
+	report := func(kind byte, to netip.Addr) fixtures.Packet {
+		return fixtures.Eth(attacker.Mac, group).Ipv6(linkLocal, to).Ttl(1).Raw(fixtures.ProtoICMPv6, append([]byte{kind}, make([]byte, 23)...)).RouterAlert()
+	}
 	received := victim.ListenUDP(t, victim.V4)
 	fill := func(t *testing.T) {
 		t.Helper()
@@ -74,6 +78,11 @@ func TestMacvlanAttacks(t *testing.T) {
 		{"UDP from a link-local address", attacker.Netns, own.Ipv6(fixtures.Addr("fe80::1"), external6).Udp(1, 7), "from_macvlan spoofed_source"},
 		{"unicast in a broadcast", attacker.Netns, fixtures.Eth(attacker.Mac, broadcast).Ipv4(attacker.V4, victim.V4).Udp(1, 7), "from_macvlan invalid_destination"},
 		{"unicast in a broadcast, IPv6", attacker.Netns, fixtures.Eth(attacker.Mac, group).Ipv6(attacker.V6, victim.V6).Udp(1, 7), "from_macvlan invalid_destination"},
+		{"multicast of a router", attacker.Netns, fixtures.Eth(attacker.Mac, fwd.MAC{1, 0, 0x5e, 0, 0, 18}).Ipv4(external4, fixtures.Addr("224.0.0.18")).Udp(1, 7), "from_macvlan spoofed_source"},
+		{"a broadcast of a router", attacker.Netns, fixtures.Eth(attacker.Mac, broadcast).Ipv4(external4, fixtures.Addr("255.255.255.255")).Udp(67, 68), "from_macvlan spoofed_source"},
+		{"data as report of a listener", attacker.Netns, fixtures.Eth(attacker.Mac, group).Ipv6(linkLocal, allNodes).Ttl(1).Udp(1, 7).RouterAlert(), "from_macvlan spoofed_source"},
+		{"a report of a listener to a host", attacker.Netns, report(143, external6), "from_macvlan spoofed_source"},
+		{"a router's query for listeners", attacker.Netns, report(130, allNodes), "from_macvlan spoofed_source"},
 		{"IPv4 of version 5", attacker.Netns, version5, "from_macvlan malformed"},
 		{"a VLAN tag", attacker.Netns, own.Ether(fixtures.EtherVLAN).Payload("\x00\x07\x08\x00E"), "from_macvlan not_ip"},
 		{"two VLAN tags", attacker.Netns, own.Ether(0x88a8).Payload("\x00\x07\x81\x00\x00\x08\x08\x00E"), "from_macvlan not_ip"},

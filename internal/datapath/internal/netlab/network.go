@@ -338,7 +338,7 @@ func (n *Node) Start(tb testing.TB, legacy bool) {
 	tb.Helper()
 	n.Do(tb, func() (err error) {
 		n.Cfg.Netkit = testenv.DeviceKind() == string(device.Netkit)
-		if n.Cfg.Macvlan {
+		if n.Cfg.Macvlan && n.Cfg.HostNetns == 0 {
 			if n.Cfg.HostNetns, err = sock.NetnsCookie(); err != nil {
 				return err
 			}
