@@ -306,3 +306,176 @@ func testServicesOfPoolPods(t *testing.T, kind string) {
 	}
 	b.wantNoDropsOn(b.nodes[:1])
 }
+
+// vlanPool is the manifest of an IPPool of a VLAN on the nodes' uplink, whose subnets have the VLAN's number.
+func vlanPool(name, device string, tag, first, last int) string {
+	return fmt.Sprintf("---\napiVersion: networking.beeline.dev/v1alpha1\nkind: IPPool\nmetadata: {name: %[1]s}\nspec:\n  subnets: [198.18.%[3]d.0/24, \"2001:db8:18:%[3]d::/64\"]\n"+
+		"  ranges: [198.18.%[3]d.%[4]d-198.18.%[3]d.%[5]d, \"2001:db8:18:%[3]d::%[4]d-2001:db8:18:%[3]d::%[5]d\"]\n  uplink: %[6]s\n  vlan: %[3]d\n  device: %[2]s\n  probe: false\n",
+		name, device, tag, first, last, testbed.Uplink)
+}
+
+// tryNamedPool adds a pod whose network names the pool.
+func (w *external) tryNamedPool(n *node, pool, name string) (machine, error) {
+	w.t.Helper()
+	own := pluginConf(n)
+	own["ipPool"] = pool
+	pod := w.newPod(n, name)
+	_, err := w.networkOf(n, current(w.t), "1.1.0", own).add(w.t.Context(), pod, runtimeConf(pod))
+	return machine{name, pod.Netns, pod.Addresses}, err
+}
+
+// addNamedPool repeats it: the agent may not have read the pool yet.
+func (w *external) addNamedPool(n *node, pool, name string) (m machine) {
+	w.t.Helper()
+	try := 0
+	eventually(w.t, func() (err error) {
+		try++
+		m, err = w.tryNamedPool(n, pool, fmt.Sprintf("%s-%d", name, try))
+		return err
+	})
+	m.name = name
+	return m
+}
+
+// inVLAN gives a machine's uplink a VLAN device with addresses in the subnets of vlanPool, or addresses to the device that it has.
+func (w *external) inVLAN(m machine, tag, host int) machine {
+	w.t.Helper()
+	name := fmt.Sprintf("%s.%d", testbed.Uplink, tag)
+	in := machine{fmt.Sprintf("%s in VLAN %d", m.name, tag), m.netns, []netip.Addr{
+		netip.MustParseAddr(fmt.Sprintf("198.18.%d.%d", tag, host)), netip.MustParseAddr(fmt.Sprintf("2001:db8:18:%d::%d", tag, host)),
+	}}
+	err := m.netns.Netlink(func(h *netlink.Handle) error {
+		uplink, err := h.LinkByName(testbed.Uplink)
+		if err != nil {
+			return err
+		}
+		err = h.LinkAdd(&netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: name, ParentIndex: uplink.Attrs().Index}, VlanId: tag})
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			testenv.Missing(w.t, "not on this kernel: VLAN devices")
+		}
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+		link, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		for i, a := range in.addresses {
+			if err := h.AddrAdd(link, &netlink.Addr{IPNet: testbed.IPNet(netip.PrefixFrom(a, []int{24, 64}[i])), Flags: unix.IFA_F_NODAD}); err != nil {
+				return err
+			}
+		}
+		return h.LinkSetUp(link)
+	})
+	if err != nil {
+		w.t.Fatalf("%s: %v", in.name, err)
+	}
+	return in
+}
+
+// macOf gives the MAC of a pod's eth0.
+func (w *external) macOf(m machine) (mac string) {
+	w.t.Helper()
+	err := m.netns.Netlink(func(h *netlink.Handle) error {
+		link, err := h.LinkByName("eth0")
+		if err == nil {
+			mac = link.Attrs().HardwareAddr.String()
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return mac
+}
+
+// captureTags records with which VLAN tags each source MAC leaves by a node's uplink, until stop; 0 is no tag.
+func (w *external) captureTags(n *node) (stop func() map[string]map[int]int) {
+	w.t.Helper()
+	fd, seen, done := -1, map[string]map[int]int{}, make(chan struct{})
+	err := n.Do(func() (err error) {
+		link, err := net.InterfaceByName(testbed.Uplink)
+		if err != nil {
+			return err
+		}
+		all := uint16(unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8)
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all)); err != nil {
+			return err
+		}
+		return errors.Join(unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Index, Protocol: all}),
+			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}))
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	stopping := make(chan struct{})
+	go func() {
+		defer close(done)
+		frame, control := make([]byte, 2048), make([]byte, 256)
+		for {
+			length, controls, _, from, err := unix.Recvmsg(fd, frame, control, 0)
+			if err != nil {
+				select {
+				case <-stopping:
+					return
+				default:
+					continue
+				}
+			}
+			sender, is := from.(*unix.SockaddrLinklayer)
+			if !is || sender.Pkttype != unix.PACKET_OUTGOING || length < 14 {
+				continue
+			}
+			tag := 0
+			if messages, err := unix.ParseSocketControlMessage(control[:controls]); err == nil {
+				for _, m := range messages {
+					if m.Header.Level == unix.SOL_PACKET && m.Header.Type == unix.PACKET_AUXDATA && len(m.Data) >= 20 {
+						if status := uint32(m.Data[0]) | uint32(m.Data[1])<<8; status&unix.TP_STATUS_VLAN_VALID != 0 {
+							tag = int(m.Data[16]) | int(m.Data[17])<<8
+						}
+					}
+				}
+			}
+			if frame[12] == 0x81 && frame[13] == 0 { // a tag in the frame
+				tag = 4096 + int(frame[14])<<8 + int(frame[15])
+			}
+			mac := net.HardwareAddr(frame[6:12]).String()
+			if seen[mac] == nil {
+				seen[mac] = map[int]int{}
+			}
+			seen[mac][tag]++
+		}
+	}()
+	return func() map[string]map[int]int {
+		close(stopping)
+		<-done
+		unix.Close(fd)
+		return seen
+	}
+}
+
+// A pool of a VLAN and one without are on one uplink at once, with macvlan devices. Their pods reach hosts of their network, and their frames have
+// the tag of the pool and no other.
+func TestVLANsOfPools(t *testing.T) {
+	t.Parallel()
+	w := newExternal(t)
+	outside7 := w.inVLAN(w.outside, 7, 1)
+	plain := strings.Replace(string(poolOf("plain", w.here, "macvlan", 200, 209)), "default: true", "probe: false", 1)
+	w.writeManifest("ippool.yaml", []byte(plain+vlanPool("seven", "macvlan", 7, 10, 19)))
+	untagged := w.addNamedPool(w.here, "plain", "plain")
+	stop := w.captureTags(w.here)
+	seven := w.addNamedPool(w.here, "seven", "seven")
+	w.expect(seven, outside7, seven)
+	w.expect(outside7, seven, outside7)
+	w.expect(untagged, w.outside, untagged)
+	seen := stop()
+	for _, of := range []struct {
+		pod machine
+		tag int
+	}{{seven, 7}, {untagged, 0}} {
+		tags := seen[w.macOf(of.pod)]
+		if tags[of.tag] == 0 || len(tags) != 1 {
+			t.Errorf("frames of pod %s left with tags %v, want %d only", of.pod.name, tags, of.tag)
+		}
+	}
+}
