@@ -211,7 +211,8 @@ static __always_inline bool macvlan_node_answers(const struct address *a)
 
 /*
  * Any other frame must be the node's. The kernel has no record of who sends its ARP replies: they must be true.
- * Frames about neighbours to a local pod go there.
+ * Frames about neighbours to a local pod go there. A frame of a VLAN device on this one belongs to another link. Its
+ * tag proves nothing: a pod may set it (XDP_REDIRECT from a device that it has made).
  */
 STAGE from_macvlan_node(struct packet *p)
 {
@@ -236,6 +237,8 @@ STAGE from_macvlan_node(struct packet *p)
 		if (!macvlan_node_answers(&a))
 			return drop(p, DROP_SPOOFED_SOURCE);
 	}
+	if (p->skb->vlan_present)
+		return PASS;
 	if (arp) {
 		address_from_ipv4(&a, arp->target);
 	} else {
@@ -284,14 +287,16 @@ static __always_inline struct flow_cache_entry *from_macvlan_cached(struct packe
  */
 STAGE from_macvlan_check(struct packet *p, struct flow_cache_entry **cached)
 {
-	bool known = macvlan_check_protocol(p->skb);
+	bool tagged = p->skb->vlan_present, known = tagged || macvlan_check_protocol(p->skb);
 	const struct macvlan_pod *pod;
 
+	if (tagged && checked_take(p->skb))
+		return PASS;
 	if (!packet_has(p, 0))
 		return drop(p, DROP_TRUNCATED);
 	if (!known)
 		return drop(p, DROP_INTERNAL_ERROR);
-	pod = macvlan_pod_of(p->skb->ifindex, p->eth->h_source);
+	pod = tagged ? 0 : macvlan_pod_of(p->skb->ifindex, p->eth->h_source);
 	p->ip4 = 0;
 	return pod ? from_macvlan_pod(p, pod, cached) : from_macvlan_node(p);
 }
@@ -304,10 +309,10 @@ int from_macvlan(struct __sk_buff *skb)
 	enum verdict v = NEXT;
 	__u64 owner;
 
-	if (handled_take(skb))
+	if (handled_take(skb)) {
+		checked_set(skb);
 		return config_netkit ? TC_ACCEPT : TC_NEXT;
-	if (skb->vlan_present)
-		return TC_NEXT; /* of the node's VLAN device: a pod's tag is in the frame */
+	}
 	if (packet_parse(&p) == NEXT && packet_is_ip(&p) && macvlan_is_plain(&p)) {
 		owner = owner_of(skb);
 		if (owner == config_host_netns)
@@ -318,5 +323,7 @@ int from_macvlan(struct __sk_buff *skb)
 		v = from_macvlan_check(&p, &fc);
 	if (v == NEXT && fc)
 		v = from_macvlan_send(&p, fc);
+	if (v != DROP && (v != REDIRECT || p.action == TC_ACCEPT))
+		checked_set(skb);
 	return finish(&p, v);
 }

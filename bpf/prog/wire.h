@@ -180,8 +180,11 @@ int to_wire(struct __sk_buff *skb)
 	struct packet p = {.skb = skb, .program = PROGRAM_TO_WIRE};
 	enum verdict v = NEXT;
 
-	if (handled_take(skb))
+	if (handled_take(skb)) {
+		if (config_macvlan)
+			checked_set(skb);
 		return TC_NEXT;
+	}
 	if (config_services || config_masquerade)
 		v = packet_parse(&p);
 	if (v == NEXT && packet_is_ip(&p))

@@ -37,3 +37,22 @@ static __always_inline bool handled_take(struct __sk_buff *skb)
 	skb->cb[0] = skb->cb[1] = 0;
 	return true;
 }
+
+/*
+ * Marks a frame that leaves by a device, whose program has checked it. The device may be a VLAN device: the program of
+ * the device below then takes the mark. Another number than that of handled_set: no device receives such a frame.
+ */
+static __always_inline void checked_set(struct __sk_buff *skb)
+{
+	skb->cb[0] = ~(__u32)config_handled;
+	skb->cb[1] = ~(__u32)(config_handled >> 32);
+}
+
+/* Whether the program of a VLAN device has checked the frame. */
+static __always_inline bool checked_take(struct __sk_buff *skb)
+{
+	if (skb->cb[0] != ~(__u32)config_handled || skb->cb[1] != ~(__u32)(config_handled >> 32))
+		return false;
+	skb->cb[0] = skb->cb[1] = 0;
+	return true;
+}
