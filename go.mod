@@ -31,7 +31,18 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require go4.org/netipx v0.0.0-20260823151212-3075585bcbeb
+require (
+	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb
+	golang.zx2c4.com/wireguard/wgctrl v0.0.0-20241231184526-a9ab2273dd10
+)
+
+require (
+	github.com/mdlayher/genetlink v1.3.2 // indirect
+	github.com/mdlayher/socket v0.5.1 // indirect
+	golang.org/x/crypto v0.57.0 // indirect
+	golang.org/x/sync v0.23.0 // indirect
+	golang.zx2c4.com/wireguard v0.0.0-20231211153847-12269c276173 // indirect
+)
 
 require (
 	github.com/aclements/go-moremath v0.0.0-20210112150236-f10218a38794 // indirect

@@ -8,6 +8,7 @@
 #include "prog/from_macvlan.h"
 #include "prog/to_macvlan.h"
 #include "prog/tunnel.h"
+#include "prog/wireguard.h"
 #include "prog/xdp.h"
 #include "lib/lb/sock.h"
 #include "prog/sock.h"

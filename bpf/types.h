@@ -70,12 +70,14 @@ enum route_kind {
 	ROUTE_REMOTE = 2, /* pods and addresses of another node on this link */
 	ROUTE_CLUSTER =
 		3, /* left to the kernel stack: node addresses, exempt addresses; cached: pods with through_stack */
-	ROUTE_TUNNEL = 4, /* pods and addresses of another node, by VXLAN */
+	ROUTE_TUNNEL = 4,    /* pods and addresses of another node, by VXLAN */
+	ROUTE_ENCRYPTED = 5, /* likewise, by WireGuard; without a device nothing leaves the node */
 };
 
 /*
  * Value of `routes`. ROUTE_REMOTE: how a packet leaves the node. ROUTE_TUNNEL: likewise for the inner packet, with
- * the VXLAN device as uplink and the remote tunnel end as next_hop.
+ * the VXLAN device as uplink and the remote tunnel end as next_hop. ROUTE_ENCRYPTED: with the WireGuard device, which
+ * finds the peer by the inner destination; next_hop tells nodes apart.
  */
 struct route {
 	__u8 kind;		     /* enum route_kind */
@@ -168,10 +170,12 @@ enum drop_reason {
 		21, /* a first fragment without the whole transport header, a later one that overlaps it, or a second first one */
 	DROP_UNREADABLE =
 		22, /* too many IPv6 extension headers, and policies select the pod or the node would read them */
-	DROP_INVALID_SOURCE = 23, /* from an uplink or a tunnel: a source that cannot come from there */
-	DROP_TUNNEL_PORT = 24,	  /* to the tunnel port, not between InternalIPs of nodes */
-	DROP_FORGED_ERROR = 25,	  /* an ICMP error from a sender that cannot have received the quoted packet */
-	DROP_MAX = 26,
+	DROP_INVALID_SOURCE = 23,     /* from an uplink or a tunnel: a source that cannot come from there */
+	DROP_TUNNEL_PORT = 24,	      /* to the tunnel port, not between InternalIPs of nodes */
+	DROP_FORGED_ERROR = 25,	      /* an ICMP error from a sender that cannot have received the quoted packet */
+	DROP_UNENCRYPTED = 26,	      /* plaintext of a pod or node whose packets have to be encrypted */
+	DROP_ENCRYPTION_PENDING = 27, /* the packet has to be encrypted, and there is no WireGuard device */
+	DROP_MAX = 28,
 };
 
 /* Programs that drop packets. With the reason, the index of `drops`. */
@@ -185,7 +189,8 @@ enum program {
 	PROGRAM_WIRE_XDP = 6,
 	PROGRAM_FROM_MACVLAN = 7,
 	PROGRAM_TO_MACVLAN = 8,
-	PROGRAM_MAX = 9,
+	PROGRAM_FROM_WIREGUARD = 9,
+	PROGRAM_MAX = 10,
 };
 
 /* Value of `drops`, one for each CPU. */

@@ -105,7 +105,7 @@ STAGE from_pod_check_error(struct packet *p, enum verdict otherwise)
 
 static __always_inline bool from_pod_redirects(const struct route *route)
 {
-	return route->kind == ROUTE_LOCAL || route->kind == ROUTE_REMOTE || route->kind == ROUTE_TUNNEL;
+	return route->kind == ROUTE_LOCAL || route->kind == ROUTE_REMOTE || route_is_tunnel(route->kind);
 }
 
 /*

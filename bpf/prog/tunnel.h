@@ -99,9 +99,14 @@ STAGE to_tunnel_encap(struct packet *p)
 	if (!packet_has(p, 0))
 		return drop(p, DROP_TRUNCATED); /* internal error */
 	r = route_of(&p->destination);
-	if (r && r->kind == ROUTE_TUNNEL)
-		tunnel_encap(p, r);
-	return PASS;
+	if (!r || !route_is_tunnel(r->kind))
+		return PASS;
+	if (!tunnel_encap(p, r))
+		return r->kind == ROUTE_ENCRYPTED ? drop(p, DROP_ENCRYPTION_PENDING) : PASS;
+	if (r->kind == ROUTE_TUNNEL)
+		return PASS;
+	p->action = bpf_redirect(r->ifindex, 0);
+	return REDIRECT;
 }
 
 SEC("tcx/egress")

@@ -26,7 +26,7 @@
 static __always_inline __u32 from_wire_nat(const struct packet *p, const struct endpoint *receiver, bool external)
 {
 	__u32 checks = (!config_ebpf_routing || config_kube_proxy ? NAT_CHECK_STACK : 0) |
-		       (p->program == PROGRAM_FROM_TUNNEL ? NAT_CHECK_TUNNEL : 0);
+		       (packet_is_of_tunnel(p) ? NAT_CHECK_TUNNEL : 0);
 
 	if (!config_services && !config_masquerade)
 		return 0;
@@ -96,7 +96,7 @@ STAGE from_wire_lookup(struct packet *p, struct flow_cache_entry **cached)
 	if (likely(flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now)))
 		return NEXT;
 	if (!source_valid_from_wire(&p->source, &p->destination))
-		return drop(p, DROP_INVALID_SOURCE);
+		return drop(p, route_kind_of(&p->source) == ROUTE_ENCRYPTED ? DROP_UNENCRYPTED : DROP_INVALID_SOURCE);
 	from_wire_route(fc, p);
 	flow_cache_store(fc, &p->source, &p->destination, p->skb->ifindex, now);
 	return NEXT;

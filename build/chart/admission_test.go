@@ -95,7 +95,10 @@ func node() *corev1.Node {
 	}
 }
 
-const agentTaint = "node.beeline-cni.github.io/agent-not-ready"
+const (
+	agentTaint    = "node.beeline-cni.github.io/agent-not-ready"
+	keyAnnotation = "networking.beeline.dev/wireguard-public-key"
+)
 
 // An agent's token may write the condition and the taint of its own node, and nothing else. Roles cannot express this.
 func TestAdmissionPolicy(t *testing.T) {
@@ -122,6 +125,12 @@ func TestAdmissionPolicy(t *testing.T) {
 			change: func(n *corev1.Node) {
 				n.Spec.Taints = []corev1.Taint{{Key: agentTaint, Effect: corev1.TaintEffectNoSchedule}}
 			}},
+		{name: "its public key comes", who: agentOf("n1"), change: func(n *corev1.Node) { n.Annotations[keyAnnotation] = "key" }},
+		{name: "its public key goes", who: agentOf("n1"), before: func(n *corev1.Node) { n.Annotations[keyAnnotation] = "key" }, change: func(n *corev1.Node) { delete(n.Annotations, keyAnnotation) }},
+		{name: "the public key of another node", who: agentOf("n2"), change: func(n *corev1.Node) { n.Annotations[keyAnnotation] = "key" }, rejected: "and no other"},
+		{name: "another annotation beside its key", who: agentOf("n1"), rejected: "labels nor annotations", change: func(n *corev1.Node) {
+			n.Annotations[keyAnnotation], n.Annotations["who"] = "key", "beeline"
+		}},
 		{name: "somebody else writes anything", who: &user.DefaultInfo{Name: "system:node:n2"}, status: true, change: func(n *corev1.Node) { n.Status.Addresses = nil }},
 		{name: "a service account of another namespace", who: &user.DefaultInfo{Name: "system:serviceaccount:default:beeline"}, change: func(n *corev1.Node) { n.Labels = nil }},
 

@@ -244,7 +244,8 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	}
 	a.metrics = newMetrics(a)
 	a.programs = programs.New(programs.Options{
-		Datapath: dp.Attacher, Commit: dp.Commit, KubeProxy: modes.Services == lb.ModeKubeProxy, Services: a.services, Log: log,
+		Datapath: dp.Attacher, Commit: dp.Commit, PublishKey: a.publishKey,
+		KubeProxy: modes.Services == lb.ModeKubeProxy, Services: a.services, Log: log,
 	})
 	if a.endpoints, err = endpoint.New(a.endpointOptions(), endpoint.Node{NotReady: reconcile.ErrNotReady}); err != nil {
 		return nil, errors.Join(err, dp.Close())

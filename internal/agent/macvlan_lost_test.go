@@ -84,7 +84,7 @@ func TestMacvlanParentLosesPrograms(t *testing.T) {
 					t.Errorf("before the first Attach: %v", lost)
 				}
 				old := a.addMacvlan("old", parent.Index)
-				if err := a.programs.Attach(a.endpoints, 0); err != nil {
+				if err := a.programs.Attach(a.endpoints, 0, 0); err != nil {
 					t.Fatal(err)
 				}
 				attached := func(step string) {
@@ -198,7 +198,7 @@ func TestMacvlanOfForgottenPod(t *testing.T) {
 		next := programs.New(programs.Options{Datapath: a.datapath.Attacher, Commit: a.datapath.Commit, Log: a.log})
 		for name, uplinks := range map[string][]netdev.Uplink{"an uplink": {{Name: parent.Name, Index: parent.Index}}, "no uplink any more": nil} {
 			next.Update(uplinks)
-			if err := next.Attach(a.endpoints, 0); err != nil {
+			if err := next.Attach(a.endpoints, 0, 0); err != nil {
 				t.Fatal(err)
 			}
 			if err := a.datapath.CheckMacvlan(parent.Name, parent.Index); err != nil {
@@ -236,7 +236,7 @@ func TestMacvlanOfAnotherNamespace(t *testing.T) {
 func TestMacvlanParentRenamed(t *testing.T) {
 	onMacvlan(t, func(a *adding, parent net.Interface) {
 		a.addMacvlan("web", parent.Index)
-		if err := a.programs.Attach(a.endpoints, 0); err != nil {
+		if err := a.programs.Attach(a.endpoints, 0, 0); err != nil {
 			t.Fatal(err)
 		}
 		before := a.programsOn(parent.Index)
@@ -248,7 +248,7 @@ func TestMacvlanParentRenamed(t *testing.T) {
 			t.Errorf("lost: %v", lost)
 		}
 		a.programs.Update([]netdev.Uplink{{Name: "wan0", Index: parent.Index, MTU: 1400}})
-		if err := a.programs.Attach(a.endpoints, 0); err != nil {
+		if err := a.programs.Attach(a.endpoints, 0, 0); err != nil {
 			t.Error(err)
 		}
 		if err := a.datapath.CheckParent("wan0", parent.Index); err != nil {

@@ -21,11 +21,14 @@ func (c Config) datapath(w mode.Modes) (config.Datapath, error) {
 		return config.Datapath{}, err
 	}
 	tunnelPort := c.TunnelPort
-	if c.Tunnel == node.TunnelNone {
+	if c.Tunnel == node.TunnelNone && c.Encryption == node.EncryptionNone {
 		tunnelPort = 0 // packets to the port belong to another listener
 	}
 	return config.Datapath{
-		TunnelPort:    uint16(tunnelPort),
+		TunnelPort: uint16(tunnelPort),
+
+		Encryption: c.Encryption != node.EncryptionNone, PlaintextAllowed: !c.EncryptionStrict,
+
 		Root:          c.BPFFS,
 		Netkit:        w.NoNetkit == nil,
 		EBPFRouting:   w.Routing == node.RoutingEBPF,

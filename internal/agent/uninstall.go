@@ -20,6 +20,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/vlan"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
+	"github.com/beeline-cni/beeline/internal/device/wireguard"
 	"github.com/beeline-cni/beeline/internal/install"
 )
 
@@ -84,6 +85,10 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 		say("device " + name)
 	}
 	step("remove VLAN devices", err)
+	if removed, err = wireguard.Remove(); removed {
+		say("device " + wireguard.Name)
+	}
+	step("remove WireGuard device", err)
 	met, err := samenode.Remove(config.BPFFS)
 	tell(met)
 	step("remove same-node sockets", err)

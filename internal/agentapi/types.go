@@ -213,6 +213,9 @@ const (
 	NodePathDirect = "direct"
 	// NodePathVXLAN is a tunnel.
 	NodePathVXLAN = "vxlan"
+	// NodePathWireGuard is an encrypted tunnel. NodePathPending says that packets have to be encrypted, and cannot be yet.
+	NodePathWireGuard = "wireguard"
+	NodePathPending   = "encryption pending"
 	// NodePathRouted are the routers between the nodes, which must have routes to the pod ranges.
 	NodePathRouted = "routed"
 )
@@ -222,7 +225,7 @@ type RemoteNode struct {
 	Name      string         `json:"name"`
 	Addresses []netip.Addr   `json:"addresses"`
 	PodCIDRs  []netip.Prefix `json:"podCIDRs"`
-	// Path leads to its pods: NodePathDirect, NodePathVXLAN, NodePathRouted, or two of these, comma-separated.
+	// Path leads to its pods: one of the constants above, or two of them, comma-separated.
 	Path string `json:"path"`
 	// MTU of the path in bytes, the smaller of two; 0 where the kernel stack determines it.
 	MTU int `json:"mtu,omitempty"`

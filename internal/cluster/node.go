@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // Node is one node of the cluster, reduced to what the network needs.
@@ -30,6 +32,10 @@ type Node struct {
 	Leaving bool
 	// OutOfService says that an administrator, or the cloud, vouches that the machine runs nothing any more.
 	OutOfService bool
+	// WireGuardKey is the public key that its agent has published, in base64; empty without. It is not checked.
+	WireGuardKey string
+	// Recovered says that the node is known from the datapath only.
+	Recovered bool
 	// Labels are those of this node; an API server's source does not keep those of others.
 	Labels Labels
 }
@@ -57,6 +63,7 @@ func (n *NodeObject) EqualButReady(other *NodeObject) bool {
 func reduceNode(n *corev1.Node) (*NodeObject, []fieldError) {
 	var c checks
 	object := &NodeObject{Node: Node{Name: n.Name, Zone: Intern(n.Labels[corev1.LabelTopologyZone]), Labels: NewLabels(n.Labels), Created: n.CreationTimestamp.UTC()}}
+	object.WireGuardKey = n.Annotations[v1alpha1.AnnotationWireGuardKey]
 	object.Ready = slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
@@ -127,7 +134,7 @@ func EqualNodes(a, b []Node) bool {
 
 // Equal reports whether two nodes are equal.
 func (n *Node) Equal(other *Node) bool {
-	return n.Name == other.Name && n.Zone == other.Zone && n.Leaving == other.Leaving && n.OutOfService == other.OutOfService && n.Labels == other.Labels && n.Created.Equal(other.Created) && slices.Equal(n.Addresses, other.Addresses) &&
+	return n.Name == other.Name && n.Zone == other.Zone && n.Leaving == other.Leaving && n.OutOfService == other.OutOfService && n.Labels == other.Labels && n.WireGuardKey == other.WireGuardKey && n.Recovered == other.Recovered && n.Created.Equal(other.Created) && slices.Equal(n.Addresses, other.Addresses) &&
 		slices.Equal(n.ExternalIPs, other.ExternalIPs) && slices.Equal(n.PodCIDRs, other.PodCIDRs) && slices.Equal(n.Lost, other.Lost)
 }
 

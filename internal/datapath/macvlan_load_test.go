@@ -23,7 +23,7 @@ func macvlanConfigs() map[string]config.Datapath {
 		},
 		"all": {
 			EBPFRouting: true, Macvlan: true, HostNetns: 1, Masquerade: true, Services: true, DSR: true, Policy: true,
-			Flows: config.FlowsAll, TunnelPort: fixtures.VxlanPort,
+			Flows: config.FlowsAll, TunnelPort: fixtures.VxlanPort, Encryption: true,
 		},
 	}
 }

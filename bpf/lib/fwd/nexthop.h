@@ -84,7 +84,7 @@ static __always_inline void nexthop_from_fib(struct __sk_buff *skb, struct nat_s
 
 /*
  * Resolves the next hop of packets from `source` to `destination`, their addresses after NAT. ROUTE_LOCAL: into a
- * pod. ROUTE_REMOTE, ROUTE_TUNNEL: to another node. ROUTE_CLUSTER: to a pod through the kernel stack.
+ * pod. ROUTE_REMOTE, ROUTE_TUNNEL, ROUTE_ENCRYPTED: to another node. ROUTE_CLUSTER: to a pod through the kernel stack.
  * ROUTE_UNKNOWN: kernel stack. A pod that reaches itself is always redirected: the kernel stack drops packets with
  * a local source.
  */
@@ -114,7 +114,7 @@ GLOBAL_FN int nexthop_resolve(struct __sk_buff *skb, struct nat_state *state, st
 	} else {
 		enum route_kind kind = route_copy(destination, &fc->route);
 
-		if (kind != ROUTE_REMOTE && kind != ROUTE_TUNNEL) {
+		if (kind != ROUTE_REMOTE && !route_is_tunnel(kind)) {
 			nexthop_from_fib(skb, state, &fc->route, source, destination);
 			fc->expires = (ktime_coarse() >> 30) + 1;
 		}
@@ -166,8 +166,9 @@ STAGE nexthop_send(struct packet *p, const struct flow_cache_entry *fc, bool fre
 	case ROUTE_LOCAL:
 		return endpoint_redirect(p, route);
 	case ROUTE_TUNNEL:
+	case ROUTE_ENCRYPTED:
 		if (!tunnel_encap(p, route))
-			return drop(p, DROP_NO_ROUTE);
+			return drop(p, route->kind == ROUTE_ENCRYPTED ? DROP_ENCRYPTION_PENDING : DROP_NO_ROUTE);
 		ttl_decrement(p);
 		p->action = bpf_redirect(route->ifindex, 0);
 		return REDIRECT;

@@ -49,6 +49,12 @@ GLOBAL_FN enum route_kind route_copy(const struct address *a, struct route *to)
 	return r->kind;
 }
 
+/* Whether a route of this kind leads through a tunnel to another node. */
+static __always_inline bool route_is_tunnel(enum route_kind kind)
+{
+	return kind == ROUTE_TUNNEL || kind == ROUTE_ENCRYPTED;
+}
+
 GLOBAL_FN enum route_kind route_kind_of(const struct address *a)
 {
 	const struct route *r = a ? route_of(a) : 0;

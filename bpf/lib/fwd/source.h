@@ -12,7 +12,8 @@
 
 /*
  * Whether packets with these addresses can arrive at an uplink. Local pods send by their own devices. Pods of a
- * node behind a tunnel reach pods and InternalIPs of this node by the tunnel; nodes reach each other by the wire.
+ * node behind a tunnel, of VXLAN or WireGuard, reach pods and InternalIPs of this node by the tunnel; nodes reach each
+ * other by the wire.
  */
 static __always_inline bool source_has_path(const struct address *source, const struct address *destination)
 {
@@ -21,6 +22,10 @@ static __always_inline bool source_has_path(const struct address *source, const 
 	switch (route_kind_of(source)) {
 	case ROUTE_LOCAL:
 		return false;
+	case ROUTE_ENCRYPTED:
+		if (!config_strict_encryption)
+			return true; /* nodes turn it on one after the other */
+				     /* fallthrough */
 	case ROUTE_TUNNEL:
 		to = route_kind_of(destination);
 		if (to == ROUTE_LOCAL)
@@ -58,7 +63,7 @@ GLOBAL_FN bool source_valid_for_backend(const struct address *source, const stru
 {
 	if (!source || !backend)
 		return false;
-	return source_has_path(source, backend) || (route_kind_of(source) == ROUTE_TUNNEL && route_of_host(source));
+	return source_has_path(source, backend) || (route_is_tunnel(route_kind_of(source)) && route_of_host(source));
 }
 
 /*
@@ -91,7 +96,7 @@ GLOBAL_FN bool source_same_node(const struct address *one, const struct address 
 		return false;
 	a = route_of(one);
 	b = route_of(other);
-	return a && b && a->kind == b->kind && (a->kind == ROUTE_REMOTE || a->kind == ROUTE_TUNNEL) &&
+	return a && b && a->kind == b->kind && (a->kind == ROUTE_REMOTE || route_is_tunnel(a->kind)) &&
 	       address_equals(&a->next_hop, &b->next_hop);
 }
 
@@ -146,6 +151,7 @@ GLOBAL_FN bool source_forges_tunnel(const struct address *destination, __be16 po
 		return false;
 	case ROUTE_REMOTE:
 	case ROUTE_TUNNEL:
+	case ROUTE_ENCRYPTED:
 		return route_of_host(destination);
 	default:
 		return true;

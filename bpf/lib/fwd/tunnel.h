@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* VXLAN (RFC 7348): encapsulation, and validation of decapsulated packets. */
+/*
+ * Tunnels to other nodes. VXLAN (RFC 7348): encapsulation, and validation of decapsulated packets. WireGuard: its device
+ * finds the peer by the destination, and has verified the source of what it delivers.
+ */
 #pragma once
 
 #include "lib/fwd/source.h"
@@ -14,8 +17,8 @@
 /*
  * Sets the tunnel key: remote end, and this node's address. Over IPv4 the outer UDP checksum is zero (RFC 7348,
  * 4.1); over IPv6 it is computed, since receivers drop packets without one (RFC 6935). DF stays clear: a network
- * between nodes with a smaller MTU fragments the outer packet. Returns false if the key cannot be set; the packet
- * is unchanged.
+ * between nodes with a smaller MTU fragments the outer packet. WireGuard needs a device only. Returns false if the
+ * key cannot be set or the device is missing; the packet is unchanged.
  */
 static __noinline bool tunnel_encap(struct packet *p, const struct route *r)
 {
@@ -24,6 +27,8 @@ static __noinline bool tunnel_encap(struct packet *p, const struct route *r)
 	const struct address *source = bpf_map_lookup_elem(&tunnel_sources, &family);
 	__u64 flags = BPF_F_ZERO_CSUM_TX;
 
+	if (r->kind == ROUTE_ENCRYPTED)
+		return r->ifindex;
 	if (!source)
 		return false; /* internal error */
 	if (family) {
@@ -40,12 +45,13 @@ static __noinline bool tunnel_encap(struct packet *p, const struct route *r)
 	return true;
 }
 
-/* Redirects to the VXLAN device. The kernel stack handles options, TTL 1 and packets that exceed the MTU. */
+/* Redirects to the tunnel's device. The kernel stack handles options, TTL 1 and packets that exceed the MTU. */
 STAGE tunnel_send(struct packet *p, const struct route *r)
 {
-	if (unlikely(p->options || p->ttl <= 1) || !route_fits(p, r) || route_splits_fragments(p, r->mtu) ||
-	    !tunnel_encap(p, r))
+	if (unlikely(p->options || p->ttl <= 1) || !route_fits(p, r) || route_splits_fragments(p, r->mtu))
 		return PASS;
+	if (!tunnel_encap(p, r))
+		return r->kind == ROUTE_ENCRYPTED ? drop(p, DROP_ENCRYPTION_PENDING) : PASS;
 	ttl_decrement(p);
 	p->action = bpf_redirect(r->ifindex, 0);
 	return REDIRECT;

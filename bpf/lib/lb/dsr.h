@@ -21,7 +21,7 @@ static __always_inline bool dsr_may(const struct nat_state *state, enum route_ki
 	 * The client is behind a tunnel: a reply through the tunnel would have this node's address, which the
 	 * backend's node may not send.
 	 */
-	if (route_kind_of(&state->transport.tuple.source) == ROUTE_TUNNEL)
+	if (route_is_tunnel(route_kind_of(&state->transport.tuple.source)))
 		return false;
 	/* The backend's node rejects packets from the wire with a source of its own. */
 	return !source_same_node(&state->transport.tuple.source, &state->choice.backend.address);

@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include "lib/fwd/endpoint.h"
 #include "lib/fwd/sender.h"
 #include "lib/fwd/tunnel.h"
 #include "lib/nat/icmp_error.h"
@@ -51,15 +50,9 @@ static __noinline bool icmp_reply_allowed(struct packet *p, enum icmp_error_kind
 /* Sends the reply back: into the pod, onto the wire, or through the tunnel. */
 STAGE icmp_reply_send(struct packet *p)
 {
-	const struct endpoint *sender;
 	const struct route *route;
 
-	if (config_macvlan && p->program == PROGRAM_FROM_POD) {
-		sender = endpoint_of(&p->source);
-		if (sender && sender->parent) /* the host end of a macvlan pod leads nowhere */
-			return endpoint_redirect_macvlan(p, sender->parent);
-	}
-	if (p->program != PROGRAM_FROM_TUNNEL) {
+	if (!packet_is_of_tunnel(p)) {
 		if (config_macvlan)
 			handled_set(p->skb); /* at an uplink, for from_macvlan */
 		p->action = bpf_redirect(p->skb->ifindex, 0);
@@ -68,7 +61,7 @@ STAGE icmp_reply_send(struct packet *p)
 	if ((p->protocol == bpf_htons(ETH_P_IP) ? packet_parse_ipv4(p) : packet_parse_ipv6(p)) != NEXT)
 		return drop(p, DROP_ICMP_RATELIMITED);
 	route = route_of(&p->destination);
-	if (!route || route->kind != ROUTE_TUNNEL || !tunnel_encap(p, route))
+	if (!route || !route_is_tunnel(route->kind) || !tunnel_encap(p, route))
 		return drop(p, DROP_ICMP_RATELIMITED);
 	p->action = bpf_redirect(route->ifindex, 0);
 	return REDIRECT;

@@ -161,7 +161,7 @@ GLOBAL_FN int snat_from_wire(struct __sk_buff *skb, struct nat_state *state, __u
 			return DROP_NAT_TABLE_FULL;
 		return SNAT_KEEP;
 	}
-	if ((kind != ROUTE_TUNNEL || route_of_host(&to->destination)) && !(checks & NAT_CHECK_TUNNEL))
+	if ((!route_is_tunnel(kind) || route_of_host(&to->destination)) && !(checks & NAT_CHECK_TUNNEL))
 		to->flags |= NAT_WIRE;
 	if (dsr_may(state, kind) && !(checks & NAT_CHECK_STACK)) {
 		to->flags |= NAT_DSR;
@@ -169,7 +169,7 @@ GLOBAL_FN int snat_from_wire(struct __sk_buff *skb, struct nat_state *state, __u
 	}
 	if (kind == ROUTE_REMOTE)
 		return snat_use_uplink(state, state->route.ifindex, DROP_NO_ROUTE);
-	if (kind == ROUTE_TUNNEL) {
+	if (route_is_tunnel(kind)) {
 		if (snat_use_tunnel(to))
 			return SNAT_NODE;
 		if (!nexthop_is_known(nexthop_fib_lookup(skb, state, &state->route.next_hop, &state->route.next_hop)))

@@ -40,6 +40,12 @@ struct packet {
 	int action;
 };
 
+/* Whether the packet came out of a tunnel. */
+static __always_inline bool packet_is_of_tunnel(const struct packet *p)
+{
+	return p->program == PROGRAM_FROM_TUNNEL || p->program == PROGRAM_FROM_WIREGUARD;
+}
+
 static __always_inline enum verdict drop(struct packet *p, enum drop_reason reason)
 {
 	p->reason = reason;

@@ -76,8 +76,10 @@ static __always_inline bool policy_context_error_is_plausible(const struct packe
 	case PROGRAM_FROM_POD:
 		return address_equals(&t->source, &quoted->source);
 	case PROGRAM_FROM_TUNNEL:
+	case PROGRAM_FROM_WIREGUARD:
+		return source_may_report_error(&t->source, quoted, true);
 	case PROGRAM_FROM_WIRE:
-		return source_may_report_error(&t->source, quoted, pc->program == PROGRAM_FROM_TUNNEL);
+		return source_may_report_error(&t->source, quoted, false);
 	case PROGRAM_TO_POD:
 		return source_valid_from_device(&quoted->source, &quoted->destination, p->skb->ingress_ifindex);
 	default:

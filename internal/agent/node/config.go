@@ -58,6 +58,15 @@ type Config struct {
 	Tunnel TunnelMode
 	// TunnelPort is the UDP port of VXLAN, the same on all nodes.
 	TunnelPort int
+	// Encryption of packets between nodes. EncryptionStrict drops what is not encrypted; else plaintext goes to and comes from
+	// nodes without a key.
+	Encryption       EncryptionMode
+	EncryptionStrict bool
+	// EncryptedCIDRs are pod ranges of the cluster, to which nothing goes in plaintext even if no known node has them.
+	EncryptedCIDRs value.Prefixes
+	// WireGuardPort is the UDP port of WireGuard, the same on all nodes. WireGuardKey is the file of this node's private key.
+	WireGuardPort int
+	WireGuardKey  string
 	// NodeCIDRs are the networks of node addresses; none: see cluster.Vetter.
 	NodeCIDRs value.Prefixes
 	// Masquerade gives packets from pods to external addresses the node's address.
@@ -70,8 +79,10 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Uplink: "auto", Device: DeviceAuto, VethRuntimeClasses: "kata*", Routing: RoutingEBPF, Tunnel: TunnelAuto, Masquerade: true,
-		TunnelPort: 4789,  // IANA's for VXLAN
-		RoutesMax:  32768, // enough for more nodes than Kubernetes supports (5,000), of both families
+		TunnelPort: 4789, // IANA's for VXLAN
+		Encryption: EncryptionNone, EncryptionStrict: true, WireGuardKey: "/var/lib/beeline/wireguard.key",
+		WireGuardPort: 28781, // outside of the usual ranges of NodePorts, ephemeral ports and --nat-ports
+		RoutesMax:     32768, // enough for more nodes than Kubernetes supports (5,000), of both families
 	}
 }
 
@@ -103,5 +114,7 @@ func (c Config) Validate() error {
 		value.OneOf("--routing", c.Routing, RoutingEBPF, RoutingKernel),
 		value.OneOf("--tunnel", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN),
 		value.Between("--tunnel-port", c.TunnelPort, 1, 65535),
+		value.OneOf("--encryption", c.Encryption, EncryptionNone, EncryptionWireGuard),
+		value.Between("--wireguard-port", c.WireGuardPort, 1, 65535),
 		value.Between("--routes-max", c.RoutesMax, 1, value.MaxTableSize))...)
 }

@@ -40,9 +40,10 @@ type Facts struct {
 	// Neighbours are the kernel's neighbour entries on the uplink.
 	Neighbours map[netip.Addr]net.HardwareAddr
 	// Held are the InternalIP addresses of this node that a device has, in order.
-	Held      []netip.Addr
-	Tunnel    Tunnel
-	Endpoints []agentapi.Endpoint
+	Held       []netip.Addr
+	Tunnel     Tunnel
+	Encryption Encryption
+	Endpoints  []agentapi.Endpoint
 	// IPPools are those of the cluster. VLANs are the VLAN devices of those that this node may have pods of; they are among Uplinks, too.
 	IPPools []*cluster.IPPool
 	VLANs   VLANs
@@ -52,6 +53,9 @@ type Facts struct {
 	APIServer []netip.AddrPort
 	// NoIPv6 says that the kernel has no IPv6.
 	NoIPv6 bool
+
+	// wrongKeys are nodes without a usable key of WireGuard, with the reason; Desire sets it.
+	wrongKeys map[string]string
 }
 
 // Desired is the desired state of the kernel.
@@ -65,9 +69,10 @@ type Desired struct {
 	// KernelRoutes are those of the kernel stack: to local pods, to pods of other nodes, and unreachable ones for
 	// addresses of the node's ranges without a pod.
 	KernelRoutes []route.Route
-	// Tunnel is that of the facts. TunnelRules requests the routing rules for packets from pods to tunnelled nodes.
+	// Tunnel and Encryption are those of the facts. TunnelRules requests the routing rules for packets from pods to tunnelled nodes.
 	// TunnelSources are this node's tunnel endpoints.
 	Tunnel        Tunnel
+	Encryption    Encryption
 	TunnelRules   bool
 	TunnelSources []netip.Addr
 	// Uplinks are the uplinks by their index.
@@ -96,7 +101,7 @@ func Desire(f Facts) Desired {
 		MTU:       f.Config.MTU,
 		Endpoints: map[netip.Addr]fwd.Endpoint{},
 		Routes:    make(map[netip.Prefix]fwd.Route, UsualRoutes*len(f.Snapshot.Nodes)),
-		Tunnel:    f.Tunnel,
+		Tunnel:    f.Tunnel, Encryption: f.Encryption,
 
 		TunnelSources: f.tunnelSources(),
 		Uplinks:       f.externalUplinks(),
@@ -137,6 +142,9 @@ func Desire(f Facts) Desired {
 	for _, a := range own.Addresses {
 		d.Routes[HostPrefix(a)] = fwd.Route{Kind: fwd.RouteCluster}
 	}
+	if f.Config.Encryption != EncryptionNone {
+		_, f.wrongKeys = f.Peers()
+	}
 	d.KernelRoutes = slices.Grow(d.KernelRoutes, UsualRoutes*len(f.Snapshot.Nodes))
 	d.Nodes = make([]agentapi.RemoteNode, 0, len(f.Snapshot.Nodes))
 	for _, n := range f.Snapshot.Nodes {
@@ -144,6 +152,7 @@ func Desire(f Facts) Desired {
 			d.addNode(n, own, f)
 		}
 	}
+	d.addEncryptedRanges(f)
 	for _, p := range f.Config.NonMasquerade {
 		if _, known := d.Routes[p]; !known {
 			d.Routes[p] = fwd.Route{Kind: fwd.RouteCluster}
@@ -226,7 +235,10 @@ func (d *Desired) addNode(n cluster.Node, own cluster.Node, f Facts) {
 			continue
 		}
 		path, mtu := agentapi.NodePathRouted, 0
-		if f.tunnelled(n, ipv4) {
+		if f.encrypted(n) {
+			mtu = d.addEncrypted(n, ipv4, own, f)
+			path = encryptedPath(mtu)
+		} else if f.tunnelled(n, ipv4) {
 			if m, ok := d.addTunnelled(n, ipv4, own, f); ok {
 				path, mtu = agentapi.NodePathVXLAN, m
 			} else {

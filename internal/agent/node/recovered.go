@@ -17,7 +17,7 @@ func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]fwd.Route)
 	nodes := map[string]*cluster.Node{}
 	node := func(name string) *cluster.Node {
 		if nodes[name] == nil {
-			nodes[name] = &cluster.Node{Name: name}
+			nodes[name] = &cluster.Node{Name: name, Recovered: true}
 		}
 		return nodes[name]
 	}
@@ -32,14 +32,14 @@ func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]fwd.Route)
 				own := node(self)
 				own.PodCIDRs = append(own.PodCIDRs, prefix)
 			}
-		case route.Kind == fwd.RouteRemote, route.Kind == fwd.RouteTunnel:
+		case route.Kind == fwd.RouteRemote, route.Kind == fwd.RouteTunnel, route.Kind == fwd.RouteEncrypted:
 			n := node(route.NextHop.String())
 			if !slices.Contains(n.Addresses, route.NextHop) {
 				n.Addresses = append(n.Addresses, route.NextHop)
 			}
 			switch {
 			case prefix == HostPrefix(route.NextHop):
-			case route.Kind == fwd.RouteTunnel && prefix.IsSingleIP():
+			case route.Kind != fwd.RouteRemote && prefix.IsSingleIP():
 				n.Addresses = append(n.Addresses, address)
 			default:
 				n.PodCIDRs = append(n.PodCIDRs, prefix)

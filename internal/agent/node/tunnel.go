@@ -61,11 +61,15 @@ func (f Facts) TunnelSpec() (spec vxlan.Spec, needed bool) {
 			continue
 		}
 		for _, ipv4 := range []bool{true, false} {
-			if end, ok := f.tunnelEnd(n); ok && has(n, ipv4) && f.tunnelled(n, ipv4) && f.tunnelCarries(end, ipv4) {
+			if end, ok := f.tunnelEnd(n); ok && !f.encrypted(n) && has(n, ipv4) && f.tunnelled(n, ipv4) && f.tunnelCarries(end, ipv4) {
 				needed = true
 				spec.MTU = max(spec.MTU, f.Uplink.MTU-vxlan.Overhead(end))
 			}
 		}
+	}
+	if f.Config.Encryption == EncryptionWireGuard && f.Uplink != nil { // its program redirects what the kernel stack sends
+		needed = true
+		spec.MTU = max(spec.MTU, f.encryptedMTUMin())
 	}
 	spec.Port, spec.Addresses = f.Config.TunnelPort, f.tunnelSources()
 	return spec, needed
@@ -103,8 +107,12 @@ func (f Facts) tunnelCarries(end netip.Addr, ipv4 bool) bool {
 }
 
 // podMTUMax is the largest MTU of pods that at least one path to another node supports: that of the uplink, or, if
-// all nodes are behind tunnels, that of the narrowest tunnel.
+// all nodes are behind tunnels, that of the narrowest tunnel. With encryption it is that of encrypted packets, also while
+// some nodes have no key yet.
 func (f Facts) podMTUMax() int {
+	if f.Config.Encryption == EncryptionWireGuard {
+		return f.encryptedMTUMin()
+	}
 	if f.Config.Tunnel != TunnelVXLAN {
 		return f.Uplink.MTU
 	}

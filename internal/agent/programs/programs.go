@@ -11,6 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
 	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
+	"github.com/beeline-cni/beeline/internal/device/wireguard"
 )
 
 // Options are what Programs depend on.
@@ -18,6 +19,8 @@ type Options struct {
 	Datapath *attach.Attacher
 	// Commit pins the maps in use, when every device has its programs.
 	Commit func() error
+	// PublishKey gives other nodes this node's public key of WireGuard; empty takes it back.
+	PublishKey func(key string)
 	// KubeProxy says that the kernel stack translates Services.
 	KubeProxy bool
 	// Services is nil where the datapath does not translate Services.
@@ -49,15 +52,15 @@ func New(o Options) *Programs {
 // Update takes over the external devices.
 func (p *Programs) Update(uplinks []netdev.Uplink) { p.uplinks = uplinks }
 
-// Attach attaches the programs to all devices, with those of endpoints, and to sockets. tunnel is the index of the
-// tunnel device; 0 without.
-func (p *Programs) Attach(endpoints *endpoint.Endpoints, tunnel int) error {
-	return errors.Join(p.attach(endpoints, tunnel), p.attachSockets())
+// Attach attaches the programs to all devices, with those of endpoints, and to sockets. tunnel and encrypted are
+// the indexes of the VXLAN and the WireGuard device; 0 without.
+func (p *Programs) Attach(endpoints *endpoint.Endpoints, tunnel, encrypted int) error {
+	return errors.Join(p.attach(endpoints, tunnel, encrypted), p.attachSockets())
 }
 
 // attach attaches the current programs to every device that needs them and detaches them from the others. It does so
 // once for each device, until ForgetDetached finds them detached.
-func (p *Programs) attach(endpoints *endpoint.Endpoints, tunnel int) error {
+func (p *Programs) attach(endpoints *endpoint.Endpoints, tunnel, encrypted int) error {
 	errs := []error{endpoints.Attach()}
 	wanted := map[string]bool{}
 	attach := func(name string, index int, put func(name string, index int) error) {
@@ -87,6 +90,9 @@ func (p *Programs) attach(endpoints *endpoint.Endpoints, tunnel int) error {
 	if tunnel != 0 {
 		attach(vxlan.Name, tunnel, p.Datapath.AttachTunnel)
 	}
+	if encrypted != 0 {
+		attach(wireguard.Name, encrypted, p.Datapath.AttachWireguard)
+	}
 	if err := errors.Join(errs...); err != nil {
 		return err // nothing is detached before everything is attached
 	}
@@ -95,9 +101,9 @@ func (p *Programs) attach(endpoints *endpoint.Endpoints, tunnel int) error {
 		return err
 	}
 	for _, at := range present {
-		// The programs stay on the tunnel device as long as it exists: without them it would accept packets of
-		// anyone. RemoveTunnel detaches them.
-		if !wanted[at.Device] && !endpoints.Has(at.Device) && at.Device != vxlan.Name {
+		// The programs stay on the tunnel devices as long as these exist: without them they would accept packets of
+		// anyone. RemoveTunnel and RemoveEncryption detach them.
+		if !wanted[at.Device] && !endpoints.Has(at.Device) && at.Device != vxlan.Name && at.Device != wireguard.Name {
 			errs = append(errs, p.Datapath.Detach(at.Device))
 			delete(p.attached, at.Device)
 		}
@@ -155,6 +161,8 @@ func (p *Programs) checkAttached(name string, index int) error {
 	switch {
 	case name == vxlan.Name:
 		return p.Datapath.CheckTunnel(name, index)
+	case name == wireguard.Name:
+		return p.Datapath.CheckWireguard(name, index)
 	case p.parents[index]:
 		return p.Datapath.CheckParent(name, index)
 	}

@@ -34,7 +34,7 @@ func (r *Reconciler) attachPrograms(want node.Desired) error {
 	if r.policiesLost && !r.Policies.Filled() {
 		return errPoliciesMissing
 	}
-	return r.Programs.Attach(r.Endpoints, want.Tunnel.Index)
+	return r.Programs.Attach(r.Endpoints, want.Tunnel.Index, want.Encryption.Index)
 }
 
 // servicesPatience is how long programs of an earlier agent stay for the sake of connections to Services; no pod is

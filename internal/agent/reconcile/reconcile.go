@@ -119,6 +119,7 @@ func (r *Reconciler) reconcileOnce() (whole bool, err error) {
 			return false, err
 		}
 	}
+	facts.Encryption = r.Programs.SyncEncryption(facts)
 	want := node.Desire(facts)
 	r.current = want
 	if err := r.Pool.SetPrefixes(want.PodCIDRs); err != nil {
@@ -248,6 +249,7 @@ func (r *Reconciler) apply(want node.Desired, routes route.Table) (whole bool, w
 	step("kernel routes", "packets there from the node itself and through the kernel stack may be lost", r.applyKernelRoutes(want.KernelRoutes, routes))
 	step("routing rules", "pods on the kernel stack may not reach nodes behind tunnels", r.applyTunnelRules(want))
 	step("routing rules of closed pods", "the old rules remain", r.FailClosed.Reconcile())
+	step("WireGuard device", "it is unused and remains", r.Programs.RemoveEncryption(want))
 	step("tunnel device", "it is unused and remains", r.Programs.RemoveTunnel(want))
 	r.Endpoints.FollowMTU(want.MTU, func(e agentapi.Endpoint, err error) {
 		// It concerns this pod only (a program of its own may reject the MTU), and is no reason to reject others.

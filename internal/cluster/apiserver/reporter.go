@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // patchInterval is the least time between two patches of the condition, in case another client writes it as well.
@@ -36,6 +37,8 @@ type Reporter struct {
 	wake chan struct{} // capacity 1: wanted has changed
 	// wanted is the desired condition; nil until Available is called.
 	wanted atomic.Pointer[Condition]
+	// key is the desired annotation v1alpha1.AnnotationWireGuardKey; nil until PublishKey is called.
+	key atomic.Pointer[string]
 }
 
 func newReporter(c *connection, nodeName string, source *Source, log *slog.Logger) *Reporter {
@@ -61,6 +64,13 @@ func (r *Reporter) Available(available bool, reason, message string) {
 	}
 	r.wanted.Store(&Condition{Status: string(status), Reason: reason, Message: message})
 	wake(r.wake)
+}
+
+// PublishKey sets the public key of WireGuard of this node; empty: none. Run writes it to the Node.
+func (r *Reporter) PublishKey(key string) {
+	if before := r.key.Swap(&key); before == nil || *before != key {
+		wake(r.wake)
+	}
 }
 
 // NodeEvent sends a warning Event about this node.
@@ -104,11 +114,17 @@ func (r *Reporter) Run(ctx context.Context) error {
 
 // sync writes the condition if the node's object has another one. Without an object it does nothing.
 func (r *Reporter) sync(ctx context.Context) error {
-	own, wanted := r.source.own(), r.wanted.Load()
+	own, wanted, key := r.source.own(), r.wanted.Load(), r.key.Load()
+	patched := false
+	if own != nil && key != nil && own.key != *key {
+		if err := r.patchKey(ctx, own, *key); err != nil {
+			return ifThere(err)
+		}
+		own, patched = r.source.own(), true
+	}
 	if own == nil || wanted == nil {
 		return nil
 	}
-	patched := false
 	if own.condition != *wanted {
 		if err := r.patchCondition(ctx, own, *wanted); err != nil {
 			return ifThere(err)
@@ -136,7 +152,7 @@ func ifThere(err error) error {
 }
 
 // requestPatch names the request in messages.
-const requestPatch = "to patch the status or the taints of this node"
+const requestPatch = "to patch the status, the taints or the annotations of this node"
 
 // patchCondition writes the condition on the object, whose last state is before.
 func (r *Reporter) patchCondition(ctx context.Context, before *ownNode, wanted Condition) error {
@@ -166,6 +182,20 @@ func (r *Reporter) patchTaint(ctx context.Context, before *ownNode, tainted bool
 		return fmt.Errorf("patch taints of node %s: %w", r.nodeName, err)
 	}
 	r.log.Info("node taint written", "key", NotReadyTaint, "present", tainted)
+	return nil
+}
+
+// patchKey writes the annotation, or removes it.
+func (r *Reporter) patchKey(ctx context.Context, before *ownNode, key string) error {
+	var value any // null removes it
+	if key != "" {
+		value = key
+	}
+	patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationWireGuardKey: value}}}
+	if err := r.patch(ctx, before, types.MergePatchType, patch); err != nil {
+		return fmt.Errorf("patch annotation %s of node %s: %w", v1alpha1.AnnotationWireGuardKey, r.nodeName, err)
+	}
+	r.log.Info("public key of WireGuard written to the node", "key", key)
 	return nil
 }
 

@@ -12,6 +12,9 @@ const (
 	NoIPPool         = "none"
 )
 
+// AnnotationWireGuardKey is the public key of WireGuard of a Node, in base64. The node's agent writes it.
+const AnnotationWireGuardKey = "networking.beeline.dev/wireguard-public-key"
+
 // AnnotationDevice is the kind of a pod's device.
 const AnnotationDevice = "networking.beeline.dev/device"
 

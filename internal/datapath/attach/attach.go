@@ -84,6 +84,11 @@ func (t *Attacher) AttachTunnel(name string, ifindex int) error {
 	return joined(t.attachAll(name, ifindex, bpf.TunnelPrograms))
 }
 
+// AttachWireguard does the same for the WireGuard device.
+func (t *Attacher) AttachWireguard(name string, ifindex int) error {
+	return joined(t.attachAll(name, ifindex, bpf.WireguardPrograms))
+}
+
 func (t *Attacher) podPrograms() []string {
 	if !t.objects.Config.NeedsToPod() {
 		return []string{bpf.ProgFromPod}
@@ -342,6 +347,11 @@ func (t *Attacher) CheckParent(name string, ifindex int) error {
 // CheckTunnel does the same for the VXLAN device.
 func (t *Attacher) CheckTunnel(name string, ifindex int) error {
 	return t.check(name, ifindex, bpf.TunnelPrograms)
+}
+
+// CheckWireguard does the same for the WireGuard device.
+func (t *Attacher) CheckWireguard(name string, ifindex int) error {
+	return t.check(name, ifindex, bpf.WireguardPrograms)
 }
 
 func (t *Attacher) check(name string, ifindex int, programs []string) error {

@@ -160,7 +160,9 @@ const (
 	DropReasonDROP_INVALID_SOURCE           DropReason = 23
 	DropReasonDROP_TUNNEL_PORT              DropReason = 24
 	DropReasonDROP_FORGED_ERROR             DropReason = 25
-	DropReasonDROP_MAX                      DropReason = 26
+	DropReasonDROP_UNENCRYPTED              DropReason = 26
+	DropReasonDROP_ENCRYPTION_PENDING       DropReason = 27
+	DropReasonDROP_MAX                      DropReason = 28
 )
 
 type Endpoint struct {
@@ -460,16 +462,17 @@ type PrefixLengths struct {
 type Program uint32
 
 const (
-	ProgramPROGRAM_FROM_POD     Program = 0
-	ProgramPROGRAM_TO_POD       Program = 1
-	ProgramPROGRAM_FROM_WIRE    Program = 2
-	ProgramPROGRAM_TO_WIRE      Program = 3
-	ProgramPROGRAM_FROM_TUNNEL  Program = 4
-	ProgramPROGRAM_TO_TUNNEL    Program = 5
-	ProgramPROGRAM_WIRE_XDP     Program = 6
-	ProgramPROGRAM_FROM_MACVLAN Program = 7
-	ProgramPROGRAM_TO_MACVLAN   Program = 8
-	ProgramPROGRAM_MAX          Program = 9
+	ProgramPROGRAM_FROM_POD       Program = 0
+	ProgramPROGRAM_TO_POD         Program = 1
+	ProgramPROGRAM_FROM_WIRE      Program = 2
+	ProgramPROGRAM_TO_WIRE        Program = 3
+	ProgramPROGRAM_FROM_TUNNEL    Program = 4
+	ProgramPROGRAM_TO_TUNNEL      Program = 5
+	ProgramPROGRAM_WIRE_XDP       Program = 6
+	ProgramPROGRAM_FROM_MACVLAN   Program = 7
+	ProgramPROGRAM_TO_MACVLAN     Program = 8
+	ProgramPROGRAM_FROM_WIREGUARD Program = 9
+	ProgramPROGRAM_MAX            Program = 10
 )
 
 type Route struct {
@@ -492,11 +495,12 @@ type RouteKey struct {
 type RouteKind uint32
 
 const (
-	RouteKindROUTE_UNKNOWN RouteKind = 0
-	RouteKindROUTE_LOCAL   RouteKind = 1
-	RouteKindROUTE_REMOTE  RouteKind = 2
-	RouteKindROUTE_CLUSTER RouteKind = 3
-	RouteKindROUTE_TUNNEL  RouteKind = 4
+	RouteKindROUTE_UNKNOWN   RouteKind = 0
+	RouteKindROUTE_LOCAL     RouteKind = 1
+	RouteKindROUTE_REMOTE    RouteKind = 2
+	RouteKindROUTE_CLUSTER   RouteKind = 3
+	RouteKindROUTE_TUNNEL    RouteKind = 4
+	RouteKindROUTE_ENCRYPTED RouteKind = 5
 )
 
 type Sender struct {
@@ -603,96 +607,98 @@ type Uplink struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	MapAffinities          = "affinities"
-	MapAffinitiesExt       = "affinities_ext"
-	MapBackends            = "backends"
-	MapConntrack           = "conntrack"
-	MapCtNew               = "ct_new"
-	MapCtShareSize         = "ct_share_size"
-	MapCtShares            = "ct_shares"
-	MapCtSlots             = "ct_slots"
-	MapDrops               = "drops"
-	MapEndpoints           = "endpoints"
-	MapFlowCache           = "flow_cache"
-	MapFlowDrops           = "flow_drops"
-	MapFlowLost            = "flow_lost"
-	MapFlowRatelimit       = "flow_ratelimit"
-	MapFlowShares          = "flow_shares"
-	MapFlows               = "flows"
-	MapFragments           = "fragments"
-	MapGeneration          = "generation"
-	MapIcmpRatelimit       = "icmp_ratelimit"
-	MapIdentities          = "identities"
-	MapIdentityCidrs       = "identity_cidrs"
-	MapMacvlanPods         = "macvlan_pods"
-	MapMaglev              = "maglev"
-	MapNat                 = "nat"
-	MapNatOwners           = "nat_owners"
-	MapNatPending          = "nat_pending"
-	MapNatPods             = "nat_pods"
-	MapNatScratch          = "nat_scratch"
-	MapNatSlots            = "nat_slots"
-	MapNeighLease          = "neigh_lease"
-	MapPendingSlots        = "pending_slots"
-	MapPolicies            = "policies"
-	MapPolicyPods          = "policy_pods"
-	MapPolicyPorts         = "policy_ports"
-	MapPolicyScratch       = "policy_scratch"
-	MapRouteLengths        = "route_lengths"
-	MapRoutes              = "routes"
-	MapServiceCounts       = "service_counts"
-	MapServiceSources      = "service_sources"
-	MapServices            = "services"
-	MapSockStorage         = "sock_storage"
-	MapSockTcp             = "sock_tcp"
-	MapSockUdp             = "sock_udp"
-	MapTunnelSources       = "tunnel_sources"
-	MapUplinks             = "uplinks"
-	MapVerdictScratch      = "verdict_scratch"
-	MapXdpUplinks          = "xdp_uplinks"
-	ProgConnect4           = "connect4"
-	ProgConnect6           = "connect6"
-	ProgFlushConntrack     = "flush_conntrack"
-	ProgFlushDrops         = "flush_drops"
-	ProgFlushPod           = "flush_pod"
-	ProgFromMacvlan        = "from_macvlan"
-	ProgFromPod            = "from_pod"
-	ProgFromTunnel         = "from_tunnel"
-	ProgFromWire           = "from_wire"
-	ProgGetpeername4       = "getpeername4"
-	ProgGetpeername6       = "getpeername6"
-	ProgRecvmsg4           = "recvmsg4"
-	ProgRecvmsg6           = "recvmsg6"
-	ProgReportFlows        = "report_flows"
-	ProgSendmsg4           = "sendmsg4"
-	ProgSendmsg6           = "sendmsg6"
-	ProgSockRelease        = "sock_release"
-	ProgToMacvlan          = "to_macvlan"
-	ProgToPod              = "to_pod"
-	ProgToTunnel           = "to_tunnel"
-	ProgToWire             = "to_wire"
-	ProgWireXdp            = "wire_xdp"
-	VarAbi                 = "abi"
-	VarConfigDsr           = "config_dsr"
-	VarConfigEbpfRouting   = "config_ebpf_routing"
-	VarConfigFlows         = "config_flows"
-	VarConfigFlowsRate     = "config_flows_rate"
-	VarConfigFlowsSample   = "config_flows_sample"
-	VarConfigHandled       = "config_handled"
-	VarConfigHostNetns     = "config_host_netns"
-	VarConfigKubeProxy     = "config_kube_proxy"
-	VarConfigMacvlan       = "config_macvlan"
-	VarConfigMacvlanSource = "config_macvlan_source"
-	VarConfigMasquerade    = "config_masquerade"
-	VarConfigNatFirst      = "config_nat_first"
-	VarConfigNatLast       = "config_nat_last"
-	VarConfigNatSlots      = "config_nat_slots"
-	VarConfigNetkit        = "config_netkit"
-	VarConfigPendingSlots  = "config_pending_slots"
-	VarConfigPolicy        = "config_policy"
-	VarConfigServices      = "config_services"
-	VarConfigSocketErrors  = "config_socket_errors"
-	VarConfigTunnelPort    = "config_tunnel_port"
+	MapAffinities             = "affinities"
+	MapAffinitiesExt          = "affinities_ext"
+	MapBackends               = "backends"
+	MapConntrack              = "conntrack"
+	MapCtNew                  = "ct_new"
+	MapCtShareSize            = "ct_share_size"
+	MapCtShares               = "ct_shares"
+	MapCtSlots                = "ct_slots"
+	MapDrops                  = "drops"
+	MapEndpoints              = "endpoints"
+	MapFlowCache              = "flow_cache"
+	MapFlowDrops              = "flow_drops"
+	MapFlowLost               = "flow_lost"
+	MapFlowRatelimit          = "flow_ratelimit"
+	MapFlowShares             = "flow_shares"
+	MapFlows                  = "flows"
+	MapFragments              = "fragments"
+	MapGeneration             = "generation"
+	MapIcmpRatelimit          = "icmp_ratelimit"
+	MapIdentities             = "identities"
+	MapIdentityCidrs          = "identity_cidrs"
+	MapMacvlanPods            = "macvlan_pods"
+	MapMaglev                 = "maglev"
+	MapNat                    = "nat"
+	MapNatOwners              = "nat_owners"
+	MapNatPending             = "nat_pending"
+	MapNatPods                = "nat_pods"
+	MapNatScratch             = "nat_scratch"
+	MapNatSlots               = "nat_slots"
+	MapNeighLease             = "neigh_lease"
+	MapPendingSlots           = "pending_slots"
+	MapPolicies               = "policies"
+	MapPolicyPods             = "policy_pods"
+	MapPolicyPorts            = "policy_ports"
+	MapPolicyScratch          = "policy_scratch"
+	MapRouteLengths           = "route_lengths"
+	MapRoutes                 = "routes"
+	MapServiceCounts          = "service_counts"
+	MapServiceSources         = "service_sources"
+	MapServices               = "services"
+	MapSockStorage            = "sock_storage"
+	MapSockTcp                = "sock_tcp"
+	MapSockUdp                = "sock_udp"
+	MapTunnelSources          = "tunnel_sources"
+	MapUplinks                = "uplinks"
+	MapVerdictScratch         = "verdict_scratch"
+	MapXdpUplinks             = "xdp_uplinks"
+	ProgConnect4              = "connect4"
+	ProgConnect6              = "connect6"
+	ProgFlushConntrack        = "flush_conntrack"
+	ProgFlushDrops            = "flush_drops"
+	ProgFlushPod              = "flush_pod"
+	ProgFromMacvlan           = "from_macvlan"
+	ProgFromPod               = "from_pod"
+	ProgFromTunnel            = "from_tunnel"
+	ProgFromWire              = "from_wire"
+	ProgFromWireguard         = "from_wireguard"
+	ProgGetpeername4          = "getpeername4"
+	ProgGetpeername6          = "getpeername6"
+	ProgRecvmsg4              = "recvmsg4"
+	ProgRecvmsg6              = "recvmsg6"
+	ProgReportFlows           = "report_flows"
+	ProgSendmsg4              = "sendmsg4"
+	ProgSendmsg6              = "sendmsg6"
+	ProgSockRelease           = "sock_release"
+	ProgToMacvlan             = "to_macvlan"
+	ProgToPod                 = "to_pod"
+	ProgToTunnel              = "to_tunnel"
+	ProgToWire                = "to_wire"
+	ProgWireXdp               = "wire_xdp"
+	VarAbi                    = "abi"
+	VarConfigDsr              = "config_dsr"
+	VarConfigEbpfRouting      = "config_ebpf_routing"
+	VarConfigFlows            = "config_flows"
+	VarConfigFlowsRate        = "config_flows_rate"
+	VarConfigFlowsSample      = "config_flows_sample"
+	VarConfigHandled          = "config_handled"
+	VarConfigHostNetns        = "config_host_netns"
+	VarConfigKubeProxy        = "config_kube_proxy"
+	VarConfigMacvlan          = "config_macvlan"
+	VarConfigMacvlanSource    = "config_macvlan_source"
+	VarConfigMasquerade       = "config_masquerade"
+	VarConfigNatFirst         = "config_nat_first"
+	VarConfigNatLast          = "config_nat_last"
+	VarConfigNatSlots         = "config_nat_slots"
+	VarConfigNetkit           = "config_netkit"
+	VarConfigPendingSlots     = "config_pending_slots"
+	VarConfigPolicy           = "config_policy"
+	VarConfigServices         = "config_services"
+	VarConfigSocketErrors     = "config_socket_errors"
+	VarConfigStrictEncryption = "config_strict_encryption"
+	VarConfigTunnelPort       = "config_tunnel_port"
 )
 
 // Load returns the embedded CollectionSpec for Bpf.
@@ -746,6 +752,7 @@ type ProgramSpecs struct {
 	FromPod        *ebpf.ProgramSpec `ebpf:"from_pod"`
 	FromTunnel     *ebpf.ProgramSpec `ebpf:"from_tunnel"`
 	FromWire       *ebpf.ProgramSpec `ebpf:"from_wire"`
+	FromWireguard  *ebpf.ProgramSpec `ebpf:"from_wireguard"`
 	Getpeername4   *ebpf.ProgramSpec `ebpf:"getpeername4"`
 	Getpeername6   *ebpf.ProgramSpec `ebpf:"getpeername6"`
 	Recvmsg4       *ebpf.ProgramSpec `ebpf:"recvmsg4"`
@@ -818,27 +825,28 @@ type MapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type VariableSpecs struct {
-	Abi                 *ebpf.VariableSpec `ebpf:"abi"`
-	ConfigDsr           *ebpf.VariableSpec `ebpf:"config_dsr"`
-	ConfigEbpfRouting   *ebpf.VariableSpec `ebpf:"config_ebpf_routing"`
-	ConfigFlows         *ebpf.VariableSpec `ebpf:"config_flows"`
-	ConfigFlowsRate     *ebpf.VariableSpec `ebpf:"config_flows_rate"`
-	ConfigFlowsSample   *ebpf.VariableSpec `ebpf:"config_flows_sample"`
-	ConfigHandled       *ebpf.VariableSpec `ebpf:"config_handled"`
-	ConfigHostNetns     *ebpf.VariableSpec `ebpf:"config_host_netns"`
-	ConfigKubeProxy     *ebpf.VariableSpec `ebpf:"config_kube_proxy"`
-	ConfigMacvlan       *ebpf.VariableSpec `ebpf:"config_macvlan"`
-	ConfigMacvlanSource *ebpf.VariableSpec `ebpf:"config_macvlan_source"`
-	ConfigMasquerade    *ebpf.VariableSpec `ebpf:"config_masquerade"`
-	ConfigNatFirst      *ebpf.VariableSpec `ebpf:"config_nat_first"`
-	ConfigNatLast       *ebpf.VariableSpec `ebpf:"config_nat_last"`
-	ConfigNatSlots      *ebpf.VariableSpec `ebpf:"config_nat_slots"`
-	ConfigNetkit        *ebpf.VariableSpec `ebpf:"config_netkit"`
-	ConfigPendingSlots  *ebpf.VariableSpec `ebpf:"config_pending_slots"`
-	ConfigPolicy        *ebpf.VariableSpec `ebpf:"config_policy"`
-	ConfigServices      *ebpf.VariableSpec `ebpf:"config_services"`
-	ConfigSocketErrors  *ebpf.VariableSpec `ebpf:"config_socket_errors"`
-	ConfigTunnelPort    *ebpf.VariableSpec `ebpf:"config_tunnel_port"`
+	Abi                    *ebpf.VariableSpec `ebpf:"abi"`
+	ConfigDsr              *ebpf.VariableSpec `ebpf:"config_dsr"`
+	ConfigEbpfRouting      *ebpf.VariableSpec `ebpf:"config_ebpf_routing"`
+	ConfigFlows            *ebpf.VariableSpec `ebpf:"config_flows"`
+	ConfigFlowsRate        *ebpf.VariableSpec `ebpf:"config_flows_rate"`
+	ConfigFlowsSample      *ebpf.VariableSpec `ebpf:"config_flows_sample"`
+	ConfigHandled          *ebpf.VariableSpec `ebpf:"config_handled"`
+	ConfigHostNetns        *ebpf.VariableSpec `ebpf:"config_host_netns"`
+	ConfigKubeProxy        *ebpf.VariableSpec `ebpf:"config_kube_proxy"`
+	ConfigMacvlan          *ebpf.VariableSpec `ebpf:"config_macvlan"`
+	ConfigMacvlanSource    *ebpf.VariableSpec `ebpf:"config_macvlan_source"`
+	ConfigMasquerade       *ebpf.VariableSpec `ebpf:"config_masquerade"`
+	ConfigNatFirst         *ebpf.VariableSpec `ebpf:"config_nat_first"`
+	ConfigNatLast          *ebpf.VariableSpec `ebpf:"config_nat_last"`
+	ConfigNatSlots         *ebpf.VariableSpec `ebpf:"config_nat_slots"`
+	ConfigNetkit           *ebpf.VariableSpec `ebpf:"config_netkit"`
+	ConfigPendingSlots     *ebpf.VariableSpec `ebpf:"config_pending_slots"`
+	ConfigPolicy           *ebpf.VariableSpec `ebpf:"config_policy"`
+	ConfigServices         *ebpf.VariableSpec `ebpf:"config_services"`
+	ConfigSocketErrors     *ebpf.VariableSpec `ebpf:"config_socket_errors"`
+	ConfigStrictEncryption *ebpf.VariableSpec `ebpf:"config_strict_encryption"`
+	ConfigTunnelPort       *ebpf.VariableSpec `ebpf:"config_tunnel_port"`
 }
 
 // Objects contains all objects after they have been loaded into the kernel.
@@ -966,27 +974,28 @@ func (m *Maps) Close() error {
 //
 // It can be passed to LoadObjects or ebpf.CollectionSpec.LoadAndAssign.
 type Variables struct {
-	Abi                 *ebpf.Variable `ebpf:"abi"`
-	ConfigDsr           *ebpf.Variable `ebpf:"config_dsr"`
-	ConfigEbpfRouting   *ebpf.Variable `ebpf:"config_ebpf_routing"`
-	ConfigFlows         *ebpf.Variable `ebpf:"config_flows"`
-	ConfigFlowsRate     *ebpf.Variable `ebpf:"config_flows_rate"`
-	ConfigFlowsSample   *ebpf.Variable `ebpf:"config_flows_sample"`
-	ConfigHandled       *ebpf.Variable `ebpf:"config_handled"`
-	ConfigHostNetns     *ebpf.Variable `ebpf:"config_host_netns"`
-	ConfigKubeProxy     *ebpf.Variable `ebpf:"config_kube_proxy"`
-	ConfigMacvlan       *ebpf.Variable `ebpf:"config_macvlan"`
-	ConfigMacvlanSource *ebpf.Variable `ebpf:"config_macvlan_source"`
-	ConfigMasquerade    *ebpf.Variable `ebpf:"config_masquerade"`
-	ConfigNatFirst      *ebpf.Variable `ebpf:"config_nat_first"`
-	ConfigNatLast       *ebpf.Variable `ebpf:"config_nat_last"`
-	ConfigNatSlots      *ebpf.Variable `ebpf:"config_nat_slots"`
-	ConfigNetkit        *ebpf.Variable `ebpf:"config_netkit"`
-	ConfigPendingSlots  *ebpf.Variable `ebpf:"config_pending_slots"`
-	ConfigPolicy        *ebpf.Variable `ebpf:"config_policy"`
-	ConfigServices      *ebpf.Variable `ebpf:"config_services"`
-	ConfigSocketErrors  *ebpf.Variable `ebpf:"config_socket_errors"`
-	ConfigTunnelPort    *ebpf.Variable `ebpf:"config_tunnel_port"`
+	Abi                    *ebpf.Variable `ebpf:"abi"`
+	ConfigDsr              *ebpf.Variable `ebpf:"config_dsr"`
+	ConfigEbpfRouting      *ebpf.Variable `ebpf:"config_ebpf_routing"`
+	ConfigFlows            *ebpf.Variable `ebpf:"config_flows"`
+	ConfigFlowsRate        *ebpf.Variable `ebpf:"config_flows_rate"`
+	ConfigFlowsSample      *ebpf.Variable `ebpf:"config_flows_sample"`
+	ConfigHandled          *ebpf.Variable `ebpf:"config_handled"`
+	ConfigHostNetns        *ebpf.Variable `ebpf:"config_host_netns"`
+	ConfigKubeProxy        *ebpf.Variable `ebpf:"config_kube_proxy"`
+	ConfigMacvlan          *ebpf.Variable `ebpf:"config_macvlan"`
+	ConfigMacvlanSource    *ebpf.Variable `ebpf:"config_macvlan_source"`
+	ConfigMasquerade       *ebpf.Variable `ebpf:"config_masquerade"`
+	ConfigNatFirst         *ebpf.Variable `ebpf:"config_nat_first"`
+	ConfigNatLast          *ebpf.Variable `ebpf:"config_nat_last"`
+	ConfigNatSlots         *ebpf.Variable `ebpf:"config_nat_slots"`
+	ConfigNetkit           *ebpf.Variable `ebpf:"config_netkit"`
+	ConfigPendingSlots     *ebpf.Variable `ebpf:"config_pending_slots"`
+	ConfigPolicy           *ebpf.Variable `ebpf:"config_policy"`
+	ConfigServices         *ebpf.Variable `ebpf:"config_services"`
+	ConfigSocketErrors     *ebpf.Variable `ebpf:"config_socket_errors"`
+	ConfigStrictEncryption *ebpf.Variable `ebpf:"config_strict_encryption"`
+	ConfigTunnelPort       *ebpf.Variable `ebpf:"config_tunnel_port"`
 }
 
 // Programs contains all programs after they have been loaded into the kernel.
@@ -1002,6 +1011,7 @@ type Programs struct {
 	FromPod        *ebpf.Program `ebpf:"from_pod"`
 	FromTunnel     *ebpf.Program `ebpf:"from_tunnel"`
 	FromWire       *ebpf.Program `ebpf:"from_wire"`
+	FromWireguard  *ebpf.Program `ebpf:"from_wireguard"`
 	Getpeername4   *ebpf.Program `ebpf:"getpeername4"`
 	Getpeername6   *ebpf.Program `ebpf:"getpeername6"`
 	Recvmsg4       *ebpf.Program `ebpf:"recvmsg4"`
@@ -1028,6 +1038,7 @@ func (p *Programs) Close() error {
 		p.FromPod,
 		p.FromTunnel,
 		p.FromWire,
+		p.FromWireguard,
 		p.Getpeername4,
 		p.Getpeername6,
 		p.Recvmsg4,

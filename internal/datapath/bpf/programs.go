@@ -3,6 +3,9 @@ package bpf
 // TunnelPrograms are the programs of the VXLAN device.
 var TunnelPrograms = []string{ProgToTunnel, ProgFromTunnel}
 
+// WireguardPrograms are the programs of the WireGuard device.
+var WireguardPrograms = []string{ProgFromWireguard}
+
 // MacvlanPrograms are the programs of a parent of macvlan devices, beside those of an uplink.
 var MacvlanPrograms = []string{ProgFromMacvlan, ProgToMacvlan}
 
@@ -25,4 +28,6 @@ var ProgramNames = [ProgramPROGRAM_MAX]string{
 
 	ProgramPROGRAM_FROM_MACVLAN: ProgFromMacvlan,
 	ProgramPROGRAM_TO_MACVLAN:   ProgToMacvlan,
+
+	ProgramPROGRAM_FROM_WIREGUARD: ProgFromWireguard,
 }

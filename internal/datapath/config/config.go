@@ -46,6 +46,9 @@ type Datapath struct {
 	// TunnelPort is the UDP port of tunnels. Pods cannot reach it with a node's address. It is 0 if no node of the
 	// cluster has a tunnel.
 	TunnelPort uint16
+	// Encryption says that packets to other nodes may have to be encrypted. PlaintextAllowed accepts plaintext instead,
+	// while nodes turn encryption on.
+	Encryption, PlaintextAllowed bool
 	// Sizes are the capacities of the maps.
 	Sizes Sizes
 	// MaglevSize is the number of entries of each Maglev table, a prime; 0 derives it from the number of backends.

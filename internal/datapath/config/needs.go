@@ -19,6 +19,9 @@ func (c Datapath) Programs() []string {
 	if c.Macvlan {
 		all = append(all, bpf.MacvlanPrograms...)
 	}
+	if c.Encryption {
+		all = append(all, bpf.WireguardPrograms...)
+	}
 	if c.mayAccelerate() {
 		all = append(all, bpf.ProgWireXdp)
 	}

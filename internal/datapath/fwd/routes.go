@@ -28,14 +28,17 @@ const (
 	RouteCluster = RouteKind(bpf.RouteKindROUTE_CLUSTER)
 	// RouteTunnel is a pod range or an address of another node at the other end of a VXLAN tunnel.
 	RouteTunnel = RouteKind(bpf.RouteKindROUTE_TUNNEL)
+	// RouteEncrypted is a pod range or an address of another node that only encrypted packets may go to.
+	RouteEncrypted = RouteKind(bpf.RouteKindROUTE_ENCRYPTED)
 )
 
-// Route is the path to a prefix. Fields other than Kind apply to RouteRemote and RouteTunnel only.
+// Route is the path to a prefix. Fields other than Kind apply to routes to other nodes only.
 type Route struct {
 	Kind RouteKind
-	// Interface is the index of the uplink, or of the VXLAN device.
+	// Interface is the index of the uplink, or of the VXLAN or WireGuard device. With RouteEncrypted it may be 0: then
+	// packets are dropped.
 	Interface int
-	// MTU in bytes, without the link-layer header; for RouteTunnel of the packet inside.
+	// MTU in bytes, without the link-layer header; in tunnels of the packet inside.
 	MTU int
 	// NextHop is the address of the node that the packets go to.
 	NextHop netip.Addr

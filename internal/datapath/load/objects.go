@@ -183,8 +183,11 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 		bpf.VarConfigFlowsSample:   max(cfg.FlowsSample, 1),
 		bpf.VarConfigHostNetns:     cfg.HostNetns,
 		bpf.VarConfigTunnelPort:    cfg.TunnelPort,
-		bpf.VarConfigNatFirst:      ports.First,
-		bpf.VarConfigNatLast:       ports.Last,
+
+		bpf.VarConfigStrictEncryption: !cfg.PlaintextAllowed,
+
+		bpf.VarConfigNatFirst: ports.First,
+		bpf.VarConfigNatLast:  ports.Last,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)

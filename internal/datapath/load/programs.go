@@ -23,14 +23,17 @@ var Ingress = map[string]bool{
 	bpf.ProgToWire:     false,
 	bpf.ProgFromTunnel: true,
 	bpf.ProgToTunnel:   false,
-	bpf.ProgWireXdp:    true,
+
+	bpf.ProgFromWireguard: true,
+
+	bpf.ProgWireXdp: true,
 
 	bpf.ProgFromMacvlan: false,
 	bpf.ProgToMacvlan:   true,
 }
 
 // RareDevices are the programs of devices that few nodes have. The verifier takes as long for them as for all others.
-var RareDevices = slices.Concat(bpf.TunnelPrograms, bpf.MacvlanPrograms)
+var RareDevices = slices.Concat(bpf.TunnelPrograms, bpf.MacvlanPrograms, bpf.WireguardPrograms)
 
 // AtStart are the programs that an agent loads at once. The others are loaded when the first device needs them: see
 // Objects.Program. Those that an earlier agent has attached are loaded at once, too: if the verifier rejects one, nothing

@@ -1,0 +1,194 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
+	"github.com/beeline-cni/beeline/internal/device/wireguard"
+)
+
+// EncryptionMode says how packets between nodes are encrypted.
+type EncryptionMode string
+
+// The modes.
+const (
+	EncryptionNone      EncryptionMode = "none"
+	EncryptionWireGuard EncryptionMode = "wireguard"
+)
+
+// Encryption is this node's WireGuard device, or why there is none.
+type Encryption struct {
+	// Index of the device; 0 without one.
+	Index int
+	// Missing says why a needed device does not exist.
+	Missing error
+}
+
+// encrypted reports whether packets between pods of this node and of another one have to be encrypted: all, unless
+// plaintext is allowed and that node has no key yet.
+func (f Facts) encrypted(n cluster.Node) bool {
+	return f.Config.Encryption == EncryptionWireGuard && (f.Config.EncryptionStrict || n.WireGuardKey != "")
+}
+
+// Peers are the other nodes with a key, by their name. A key belongs to the oldest node that has it: a node that copies
+// another one's key gets none of that node's packets. wrong says which keys are not used and why.
+func (f Facts) Peers() (peers map[string]wireguard.Peer, wrong map[string]string) {
+	peers, wrong = map[string]wireguard.Peer{}, map[string]string{}
+	nodes := slices.Clone(f.Snapshot.Nodes)
+	slices.SortStableFunc(nodes, func(a, b cluster.Node) int { return a.Created.Compare(b.Created) })
+	owner := map[wireguard.Key]string{}
+	for _, n := range nodes {
+		key, err := wgtypes.ParseKey(n.WireGuardKey)
+		switch {
+		case n.WireGuardKey == "":
+			wrong[n.Name] = fmt.Sprintf("it has no key (annotation %s): its agent runs without --encryption=%s, or has not started yet", v1alpha1.AnnotationWireGuardKey, EncryptionWireGuard)
+		case err != nil:
+			wrong[n.Name] = fmt.Sprintf("its annotation %s is no key: %v", v1alpha1.AnnotationWireGuardKey, err)
+		case owner[key] != "":
+			wrong[n.Name] = fmt.Sprintf("node %q has the same key", owner[key])
+		default:
+			owner[key] = n.Name
+			if n.Name == f.Config.NodeName {
+				continue
+			}
+			end, ok := f.tunnelEnd(n)
+			if !ok {
+				wrong[n.Name] = fmt.Sprintf("none of its addresses %v is of a family of which this node has an InternalIP", n.Addresses)
+				continue
+			}
+			p := wireguard.Peer{PublicKey: key, Endpoint: netip.AddrPortFrom(end, uint16(f.Config.WireGuardPort)), AllowedIPs: slices.Clone(n.PodCIDRs)}
+			for _, a := range n.Addresses {
+				p.AllowedIPs = append(p.AllowedIPs, HostPrefix(a))
+			}
+			peers[n.Name] = p
+		}
+	}
+	return peers, wrong
+}
+
+// EncryptionSpec is the desired WireGuard device, without the private key; needed is false without encryption.
+func (f Facts) EncryptionSpec() (spec wireguard.Spec, needed bool) {
+	if f.Config.Encryption != EncryptionWireGuard || f.Uplink == nil {
+		return spec, false
+	}
+	spec = wireguard.Spec{Port: f.Config.WireGuardPort, MTU: f.encryptedMTUMin(), Partial: f.Recovered > 0 || f.Snapshot.Incomplete}
+	peers, _ := f.Peers()
+	for _, p := range peers {
+		spec.Peers = append(spec.Peers, p)
+	}
+	slices.SortFunc(spec.Peers, func(a, b wireguard.Peer) int { return slices.Compare(a.PublicKey[:], b.PublicKey[:]) })
+	return spec, true
+}
+
+// encryptedMTU is the largest packet that fits into one encrypted packet to this address, in bytes: WireGuard would have
+// larger ones fragmented outside.
+func (f Facts) encryptedMTU(end netip.Addr) int {
+	mtu := f.Uplink.MTU - wireguard.Overhead(end)
+	if f.Config.MTU == 0 {
+		return mtu
+	}
+	return min(f.Config.MTU, mtu)
+}
+
+// encryptedMTUMin is what fits on the way to each of the nodes.
+func (f Facts) encryptedMTUMin() int {
+	family := netip.IPv4Unspecified()
+	if len(f.Held) > 0 && !slices.ContainsFunc(f.Held, netip.Addr.Is4) {
+		family = netip.IPv6Unspecified()
+	}
+	mtu := f.Uplink.MTU - wireguard.Overhead(family)
+	for _, n := range f.Snapshot.Nodes {
+		if end, ok := f.tunnelEnd(n); ok && n.Name != f.Config.NodeName {
+			mtu = min(mtu, f.Uplink.MTU-wireguard.Overhead(end))
+		}
+	}
+	return mtu
+}
+
+// addEncrypted adds the routes to a node's addresses of one family through WireGuard. What cannot be encrypted is dropped,
+// also by the kernel stack.
+func (d *Desired) addEncrypted(n cluster.Node, ipv4 bool, own cluster.Node, f Facts) (mtu int) {
+	end, _ := f.tunnelEnd(n)
+	to, reason := fwd.Route{Kind: fwd.RouteEncrypted, NextHop: end}, f.encryptionPending(n, ipv4)
+	if reason != "" {
+		d.unreachable(n, ipv4, reason)
+	} else {
+		mtu = f.encryptedMTU(end)
+		to.Interface, to.MTU = f.Encryption.Index, mtu
+	}
+	for _, a := range n.Addresses {
+		if a.Is4() != ipv4 {
+			continue
+		}
+		d.Routes[HostPrefix(a)] = to
+		// For pods only: the node itself reaches this address, which may be the peer's, by the uplink.
+		forPods := vxlan.PodRoute(HostPrefix(a), f.Tunnel.Index, mtu)
+		if mtu == 0 {
+			forPods = route.Route{Prefix: HostPrefix(a), Unreachable: true, Table: route.TunnelTable}
+		}
+		d.KernelRoutes = append(d.KernelRoutes, forPods)
+		d.TunnelRules = true
+	}
+	for _, p := range n.PodCIDRs {
+		if p.Addr().Is4() != ipv4 {
+			continue
+		}
+		d.Routes[p] = to
+		kernel := vxlan.Route(p, f.Tunnel.Index, mtu)
+		kernel.Source = ownSource(own, ipv4, f.Uplink)
+		if mtu == 0 {
+			kernel = route.Route{Prefix: p, Unreachable: true}
+		}
+		d.KernelRoutes = append(d.KernelRoutes, kernel)
+	}
+	return mtu
+}
+
+// encryptionPending says why packets to a node cannot be encrypted; empty if they can.
+func (f Facts) encryptionPending(n cluster.Node, ipv4 bool) string {
+	switch {
+	case f.Uplink == nil:
+		return "there is no uplink"
+	case f.Encryption.Index == 0:
+		return fmt.Sprintf("there is no WireGuard device: %v", f.Encryption.Missing)
+	case f.Tunnel.Index == 0: // what the kernel stack sends passes its program
+		return fmt.Sprintf("there is no VXLAN device: %v", f.Tunnel.Missing)
+	}
+	if reason := f.wrongKeys[n.Name]; reason != "" && !n.Recovered { // the peer of a recovered node is kept
+		return reason
+	}
+	if end, ok := f.tunnelEnd(n); !ok || !ipv4 && f.encryptedMTU(end) < minMTU {
+		return fmt.Sprintf("an encrypted packet over %s carries too little for it", f.Uplink.Name)
+	}
+	return ""
+}
+
+// addEncryptedRanges drops packets to the pod ranges of nodes that are not known yet.
+func (d *Desired) addEncryptedRanges(f Facts) {
+	if f.Config.Encryption != EncryptionWireGuard || !f.Config.EncryptionStrict {
+		return
+	}
+	for _, p := range f.Config.EncryptedCIDRs {
+		if _, known := d.Routes[p]; !known {
+			d.Routes[p] = fwd.Route{Kind: fwd.RouteEncrypted}
+			d.KernelRoutes = append(d.KernelRoutes, route.Route{Prefix: p, Unreachable: true})
+		}
+	}
+}
+
+// encryptedPath is the path of a node, for status.
+func encryptedPath(mtu int) string {
+	if mtu == 0 {
+		return agentapi.NodePathPending
+	}
+	return agentapi.NodePathWireGuard
+}

@@ -1,0 +1,53 @@
+package programs
+
+import (
+	"github.com/beeline-cni/beeline/internal/agent/encryption"
+	"github.com/beeline-cni/beeline/internal/agent/node"
+	"github.com/beeline-cni/beeline/internal/device/wireguard"
+)
+
+// SyncEncryption makes the WireGuard device and its peers, with its program attached before the first packet, and
+// publishes this node's public key once the device takes packets. An unneeded device is removed last: see apply.
+func (p *Programs) SyncEncryption(f node.Facts) node.Encryption {
+	spec, needed := f.EncryptionSpec()
+	if !needed {
+		return node.Encryption{}
+	}
+	key, made, err := encryption.LoadKey(f.Config.WireGuardKey)
+	if err != nil {
+		return node.Encryption{Missing: err}
+	}
+	if made {
+		p.Log.Info("private key of WireGuard made", "file", f.Config.WireGuardKey, "public key", key.PublicKey().String())
+	}
+	spec.PrivateKey = key
+	index, made, err := wireguard.Sync(spec, func(index int) error {
+		if err := p.Datapath.AttachWireguard(wireguard.Name, index); err != nil {
+			return err
+		}
+		p.attached[wireguard.Name] = index
+		return nil
+	})
+	if err != nil {
+		return node.Encryption{Missing: err}
+	}
+	if made {
+		p.Log.Info("WireGuard device created", "device", wireguard.Name, "port", spec.Port, "mtu", spec.MTU, "peers", len(spec.Peers))
+	}
+	p.PublishKey(key.PublicKey().String())
+	return node.Encryption{Index: index}
+}
+
+// RemoveEncryption removes the WireGuard device that no route uses any more, and then its program.
+func (p *Programs) RemoveEncryption(want node.Desired) error {
+	if want.Encryption.Index != 0 || want.Encryption.Missing != nil {
+		return nil
+	}
+	p.PublishKey("")
+	removed, err := wireguard.Remove()
+	if err != nil || !removed {
+		return err
+	}
+	delete(p.attached, wireguard.Name)
+	return p.Datapath.Detach(wireguard.Name)
+}

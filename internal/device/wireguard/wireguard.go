@@ -1,0 +1,205 @@
+// Package wireguard manages the WireGuard device and its peers: the other nodes of the cluster.
+package wireguard
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"github.com/beeline-cni/beeline/internal/device/rtnl"
+	"github.com/beeline-cni/beeline/internal/device/sysctl"
+)
+
+// Name is the name of the WireGuard device.
+const Name = "beeline-wg"
+
+// Overhead returns how many bytes encryption adds to a packet between nodes with addresses of this one's family: the IP
+// header, 8 of UDP, 16 of WireGuard's header, 16 of the authentication tag (WireGuard whitepaper, 5.4.6).
+func Overhead(to netip.Addr) int {
+	if to.Is4() {
+		return 20 + 8 + 16 + 16
+	}
+	return 40 + 8 + 16 + 16
+}
+
+// Key is a private or a public key.
+type Key = wgtypes.Key
+
+// Peer is another node.
+type Peer struct {
+	// PublicKey identifies it.
+	PublicKey Key
+	// Endpoint is where encrypted packets to it are sent.
+	Endpoint netip.AddrPort
+	// AllowedIPs are what it may send from, and what is sent to it. No other peer has any of them.
+	AllowedIPs []netip.Prefix
+}
+
+// Spec is the desired state of the device.
+type Spec struct {
+	PrivateKey Key
+	// Port is the UDP port that all nodes use.
+	Port int
+	// MTU of the device in bytes.
+	MTU   int
+	Peers []Peer
+	// Partial says that further peers may exist, which are kept.
+	Partial bool
+}
+
+// Errors of Sync; the error that wraps them has the details.
+var (
+	ErrUnsupported = errors.New("this kernel has no WireGuard devices (CONFIG_WIREGUARD)")
+	ErrConflict    = errors.New("another program uses the name or the port of the WireGuard device")
+)
+
+// Sync makes the device and its peers equal to spec, by differences: what does not change goes on. It returns the
+// device's index and whether it is new. Before the device is set up, Sync calls attach with its index, so that no packet
+// arrives before the programs are attached. A device that cannot be set up stays, down.
+func Sync(spec Spec, attach func(index int) error) (index int, made bool, err error) {
+	link, err := netlink.LinkByName(Name)
+	switch {
+	case rtnl.IsNotFound(err):
+		if link, err = add(spec.MTU); err != nil {
+			return 0, false, err
+		}
+		made = true
+	case err != nil:
+		return 0, false, fmt.Errorf("find device %s: %w", Name, err)
+	case link.Type() != "wireguard":
+		return 0, false, fmt.Errorf("%w: %s is a device of type %s; delete or rename it", ErrConflict, Name, link.Type())
+	}
+	if err := configure(spec); err != nil {
+		return 0, made, err
+	}
+	return link.Attrs().Index, made, setUp(link, spec, attach)
+}
+
+// Remove deletes the device and reports whether there was one. It keeps a device of another type.
+func Remove() (removed bool, err error) {
+	link, err := netlink.LinkByName(Name)
+	if rtnl.IsNotFound(err) || err == nil && link.Type() != "wireguard" {
+		return false, nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if rtnl.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("delete device %s: %w", Name, err)
+	}
+	return true, nil
+}
+
+func add(mtu int) (netlink.Link, error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = Name, mtu
+	err := netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, ErrUnsupported
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create device %s: %w", Name, err)
+	}
+	link, err := netlink.LinkByName(Name)
+	if err != nil {
+		return nil, fmt.Errorf("find device %s after its creation: %w", Name, err)
+	}
+	return link, nil
+}
+
+// configure writes what differs of keys, port and peers.
+func configure(spec Spec) error {
+	client, err := wgctrl.New()
+	if err != nil {
+		return fmt.Errorf("open WireGuard's netlink family: %w", err)
+	}
+	defer client.Close()
+	present, err := client.Device(Name)
+	if err != nil {
+		return fmt.Errorf("read device %s: %w", Name, err)
+	}
+	change, needed := difference(present, spec)
+	if !needed {
+		return nil
+	}
+	if err := client.ConfigureDevice(Name, change); err != nil {
+		if errors.Is(err, unix.EADDRINUSE) {
+			return fmt.Errorf("%w: UDP port %d is in use; stop that program, or give all nodes another --wireguard-port", ErrConflict, spec.Port)
+		}
+		return fmt.Errorf("configure device %s: %w", Name, err)
+	}
+	return nil
+}
+
+// setUp sets the attributes of the link that can change, and sets it up. The kernel's check of the way back is off: the
+// node's own routes to pods lead to the VXLAN device, whose program redirects to this one.
+func setUp(link netlink.Link, spec Spec, attach func(index int) error) error {
+	attrs := link.Attrs()
+	if attrs.MTU != spec.MTU {
+		if err := netlink.LinkSetMTU(link, spec.MTU); err != nil {
+			return fmt.Errorf("set MTU of %s to %d: %w", Name, spec.MTU, err)
+		}
+	}
+	if err := sysctl.SetDevice("ipv4", Name, "rp_filter=0", "forwarding=1"); err != nil {
+		return err
+	}
+	if err := sysctl.SetDevice("ipv6", Name, "addr_gen_mode=1", "accept_ra=0", "disable_ipv6=0", "forwarding=1"); err != nil {
+		return err
+	}
+	if attrs.Flags&net.FlagUp != 0 {
+		return nil
+	}
+	if err := attach(attrs.Index); err != nil {
+		return err
+	}
+	err := netlink.LinkSetUp(link)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return fmt.Errorf("%w: UDP port %d is in use; stop that program, or give all nodes another --wireguard-port", ErrConflict, spec.Port)
+	}
+	if err != nil {
+		return fmt.Errorf("set %s up: %w", Name, err)
+	}
+	return nil
+}
+
+// State is what a peer's device says about it.
+type State struct {
+	// Handshake is the time of the last handshake in seconds since 1970; 0 if there was none.
+	Handshake int64
+	// Received and Sent count encrypted bytes.
+	Received, Sent int64
+}
+
+// States gives the state of each peer by its public key. It is empty without a device.
+func States() (map[Key]State, error) {
+	client, err := wgctrl.New()
+	if err != nil {
+		return nil, fmt.Errorf("open WireGuard's netlink family: %w", err)
+	}
+	defer client.Close()
+	device, err := client.Device(Name)
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, net.ErrClosed) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read device %s: %w", Name, err)
+	}
+	all := make(map[Key]State, len(device.Peers))
+	for _, p := range device.Peers {
+		s := State{Received: p.ReceiveBytes, Sent: p.TransmitBytes}
+		if !p.LastHandshakeTime.IsZero() {
+			s.Handshake = p.LastHandshakeTime.Unix()
+		}
+		all[p.PublicKey] = s
+	}
+	return all, nil
+}

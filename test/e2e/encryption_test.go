@@ -1,0 +1,302 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/agent/encryption"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
+	"github.com/beeline-cni/beeline/internal/device/wireguard"
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/testbed"
+)
+
+// keyFile is the private key of a node.
+func (n *node) keyFile() string { return filepath.Join(n.stateDir(), "wireguard.key") }
+
+// publish makes the node's key, as its agent would, and writes the public one into its manifest.
+func (c *cluster) publish(n *node) {
+	c.t.Helper()
+	key, _, err := encryption.LoadKey(n.keyFile())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n.object.Annotations = map[string]string{v1alpha1.AnnotationWireGuardKey: key.PublicKey().String()}
+	c.writeNode(n)
+}
+
+// encrypted are the flags of an agent that encrypts.
+func (n *node) encrypted(flags ...string) []string {
+	return append([]string{"--encryption", "wireguard", "--wireguard-key", n.keyFile()}, flags...)
+}
+
+// needWireGuard skips the test on kernels without WireGuard: test/vm has kernels with it.
+func needWireGuard(t *testing.T) {
+	t.Helper()
+	testenv.Root(t)
+	if _, err := os.Stat("/sys/module/wireguard"); err != nil {
+		t.Skip("this kernel has no WireGuard (CONFIG_WIREGUARD)")
+	}
+}
+
+// upEncrypted makes a lab whose nodes know each other's keys.
+func upEncrypted(t *testing.T, o testbed.Options, flags ...string) *cluster {
+	t.Helper()
+	needWireGuard(t)
+	c := newCluster(t, o)
+	for _, n := range c.nodes {
+		c.publish(n)
+	}
+	for _, n := range c.nodes {
+		c.start(n, current(t), n.encrypted(flags...)...)
+	}
+	for _, n := range c.nodes {
+		c.waitReady(n)
+	}
+	return c
+}
+
+// tap sees each frame of a node's uplink.
+type tap struct {
+	fd   int
+	done sync.WaitGroup
+	// plain are IP packets with an address of a pod, encrypted counts packets of WireGuard.
+	mu        sync.Mutex
+	plain     []plainPacket
+	encrypted int
+}
+
+type plainPacket struct{ source, destination netip.Addr }
+
+// tapUplink watches the uplink for addresses of these ranges until stop.
+func (c *cluster) tapUplink(n *node, ranges []netip.Prefix) *tap {
+	c.t.Helper()
+	w := &tap{}
+	err := n.Netns.Do(func() (err error) {
+		const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network byte order
+		w.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
+		return err
+	})
+	index := 0
+	if err == nil {
+		err = n.Netlink(func(h *netlink.Handle) error {
+			link, err := h.LinkByName(testbed.Uplink)
+			if err == nil {
+				index = link.Attrs().Index
+			}
+			return err
+		})
+	}
+	if err == nil {
+		err = unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000})
+	}
+	if err == nil {
+		err = unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	stopped := make(chan struct{})
+	w.done.Go(func() {
+		frame := make([]byte, 2048)
+		for {
+			size, from, err := unix.Recvfrom(w.fd, frame, 0)
+			if err != nil {
+				select {
+				case <-stopped:
+					return
+				default:
+					continue
+				}
+			}
+			if link, ok := from.(*unix.SockaddrLinklayer); ok && link.Ifindex == index {
+				w.look(frame[:size], ranges)
+			}
+		}
+	})
+	c.t.Cleanup(func() {
+		close(stopped)
+		w.done.Wait()
+		unix.Close(w.fd)
+	})
+	return w
+}
+
+// look sorts a frame.
+func (w *tap) look(frame []byte, ranges []netip.Prefix) {
+	var source, destination netip.Addr
+	var protocol byte
+	var ports []byte
+	switch {
+	case len(frame) >= 14+20 && frame[12] == 0x08 && frame[13] == 0x00:
+		source, destination = netip.AddrFrom4([4]byte(frame[26:30])), netip.AddrFrom4([4]byte(frame[30:34]))
+		protocol, ports = frame[23], frame[34:]
+	case len(frame) >= 14+40 && frame[12] == 0x86 && frame[13] == 0xdd:
+		source, destination = netip.AddrFrom16([16]byte(frame[22:38])), netip.AddrFrom16([16]byte(frame[38:54]))
+		protocol, ports = frame[20], frame[54:]
+	default:
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(source) || p.Contains(destination) }) {
+		w.plain = append(w.plain, plainPacket{source, destination})
+	}
+	if protocol == unix.IPPROTO_UDP && len(ports) >= 4 && int(ports[2])<<8|int(ports[3]) == 28781 {
+		w.encrypted++
+	}
+}
+
+// expect wants encrypted packets and no others.
+func (w *tap) expect(t *testing.T, what string) {
+	t.Helper()
+	time.Sleep(200 * time.Millisecond)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.plain) > 0 {
+		t.Errorf("%s: %d packets in plaintext, the first ones %v", what, len(w.plain), w.plain[:min(3, len(w.plain))])
+	}
+	if w.encrypted == 0 {
+		t.Errorf("%s: no encrypted packet", what)
+	}
+}
+
+// podRanges are those of all nodes.
+func (c *cluster) podRanges() (all []netip.Prefix) {
+	for _, n := range c.nodes {
+		for _, text := range n.object.Spec.PodCIDRs {
+			all = append(all, netip.MustParsePrefix(text))
+		}
+	}
+	return all
+}
+
+// TestEncryption connects all pairs of pods and of nodes and pods, in one subnet and through a router, while agents
+// restart and nodes get other addresses of pods: the wire sees no plaintext of a pod.
+func TestEncryption(t *testing.T) {
+	t.Parallel()
+	for _, routing := range []string{"ebpf", "kernel"} {
+		t.Run(routing, func(t *testing.T) {
+			c := upEncrypted(t, twoSubnets, "--routing", routing)
+			var taps []*tap
+			for _, n := range c.nodes {
+				c.sysctl(n, "net/ipv4/conf/all/rp_filter", "0")
+				taps = append(taps, c.tapUplink(n, c.podRanges()))
+			}
+			pods := c.onePodEach()
+			c.reachAll(pods, 2)
+			c.wantPathsTo(c.nodes[0], map[string]string{"n2": "wireguard 1440", "n3": "wireguard 1440"})
+			for _, pod := range pods {
+				c.waitMTU(pod, 1440)
+			}
+			c.wantNoDrops()
+			streams := c.startStreams([2]*testbed.Pod{pods[0], pods[1]}, [2]*testbed.Pod{pods[2], pods[0]})
+			for _, n := range c.nodes {
+				c.restart(n, current(t), n.encrypted("--routing", routing)...)
+			}
+			streams.waitProgress()
+			streams.finish()
+			for i, w := range taps {
+				w.expect(t, c.nodes[i].Name)
+			}
+		})
+	}
+}
+
+// TestEncryptionPending has a node without a key: nothing of a pod goes there, and its plaintext is dropped. Once it has
+// one, they reach each other. While plaintext is allowed, both ways work.
+func TestEncryptionPending(t *testing.T) {
+	t.Parallel()
+	needWireGuard(t)
+	c := newCluster(t, testbed.Options{IPv6: true})
+	first, second := c.nodes[0], c.nodes[1]
+	c.publish(first)
+	c.start(first, current(t), first.encrypted()...)
+	c.start(second, current(t))
+	for _, n := range c.nodes {
+		c.waitReady(n)
+	}
+	w := c.tapUplink(first, c.podRanges())
+	near, far := c.addPod(first, "near"), c.addPod(second, "far")
+	for _, pair := range [][2]*testbed.Pod{{near, far}, {far, near}, {asPod(first, far), far}} {
+		if err := c.reach(pair[0], pair[1]); err == nil {
+			t.Errorf("%s reaches %s", pair[0].Name, pair[1].Name)
+		}
+	}
+	w.mu.Lock()
+	for _, packet := range w.plain {
+		if slices.Contains(near.Addresses, packet.source) {
+			t.Errorf("the first node sends in plaintext: %v", packet)
+		}
+	}
+	w.mu.Unlock()
+	dropped, err := first.api().Drops(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []agentapi.Drop{{Program: "from_wire", Reason: "unencrypted"}, {Program: "from_pod", Reason: "encryption_pending"}} {
+		if !slices.ContainsFunc(dropped, func(d agentapi.Drop) bool {
+			return d.Program == want.Program && d.Reason == want.Reason && d.Packets > 0
+		}) {
+			t.Errorf("no drop %s %s", want.Program, want.Reason)
+		}
+	}
+	c.wantPathsTo(first, map[string]string{"n2": "encryption pending 0"})
+
+	c.restart(first, current(t), first.encrypted("--encryption-strict=false")...)
+	if err := c.reach(near, far); err != nil {
+		t.Errorf("while plaintext is allowed: %v", err)
+	}
+	streams := c.startStreams([2]*testbed.Pod{near, far}, [2]*testbed.Pod{far, near})
+	c.publish(second)
+	c.restart(second, current(t), second.encrypted("--encryption-strict=false")...)
+	streams.waitProgress()
+	c.wantPathsTo(first, map[string]string{"n2": "wireguard 1440"})
+	for _, n := range c.nodes {
+		c.restart(n, current(t), n.encrypted()...)
+	}
+	streams.waitProgress()
+	streams.finish()
+	strict := c.tapUplink(first, c.podRanges())
+	if err := c.reach(near, far); err != nil {
+		t.Error(err)
+	}
+	strict.expect(t, "strict")
+}
+
+// TestEncryptionDamaged takes the device, its peers and its program away: nothing goes in plaintext meanwhile, and the
+// agent restores them.
+func TestEncryptionDamaged(t *testing.T) {
+	t.Parallel()
+	c := upEncrypted(t, testbed.Options{IPv6: true})
+	p := c.addPods()
+	w := c.tapUplink(c.nodes[0], c.podRanges())
+	for _, damage := range [][]string{
+		{"link", "delete", wireguard.Name},
+		{"link", "set", wireguard.Name, "down"},
+		{"link", "delete", tunnelDevice},
+	} {
+		if out, err := c.nodes[0].Netns.Output(t.Context(), "ip", damage...); err != nil {
+			t.Fatalf("%v: %v\n%s", damage, err, out)
+		}
+		eventually(t, func() error {
+			for _, pair := range [][2]*testbed.Pod{{p.a, p.far}, {asPod(c.nodes[0], p.far), p.far}} {
+				if err := c.reach(pair[0], pair[1]); err != nil {
+					return fmt.Errorf("after %v: %w", damage, err)
+				}
+			}
+			return nil
+		})
+	}
+	w.expect(t, "damaged")
+}
