@@ -127,7 +127,11 @@ func (o *Objects) Commit() error {
 }
 
 // Close releases the agent's references to programs and maps; what is pinned keeps working.
-func (o *Objects) Close() error { return errors.Join(closeMaps(o.Resized), o.collection.Close()) }
+func (o *Objects) Close() error {
+	o.lock.Lock() // a program may just be loaded
+	defer o.lock.Unlock()
+	return errors.Join(closeMaps(o.Resized), o.collection.Close())
+}
 
 // BeginsEmpty reports, before Commit, whether a map starts empty that normally outlives the agent.
 func (o *Objects) BeginsEmpty(name string) bool {
