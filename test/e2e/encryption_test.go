@@ -45,7 +45,7 @@ func needWireGuard(t *testing.T) {
 	t.Helper()
 	testenv.Root(t)
 	if _, err := os.Stat("/sys/module/wireguard"); err != nil {
-		t.Skip("this kernel has no WireGuard (CONFIG_WIREGUARD)")
+		testenv.Missing(t, "not on this kernel: WireGuard (CONFIG_WIREGUARD)")
 	}
 }
 
