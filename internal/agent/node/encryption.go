@@ -114,11 +114,16 @@ func (f Facts) encryptedMTUMin() int {
 	return mtu
 }
 
+// closedRoute drops and counts packets of every size that a device takes: larger ones than its MTU would be left to the
+// kernel stack, which has a route of its own that rejects them.
+var closedRoute = fwd.Route{Kind: fwd.RouteEncrypted, MTU: maxMTU}
+
 // addEncrypted adds the routes to a node's addresses of one family through WireGuard. What cannot be encrypted is dropped,
 // also by the kernel stack.
 func (d *Desired) addEncrypted(n cluster.Node, ipv4 bool, own cluster.Node, f Facts) (mtu int) {
 	end, _ := f.tunnelEnd(n)
-	to, reason := fwd.Route{Kind: fwd.RouteEncrypted, NextHop: end}, f.encryptionPending(n, ipv4)
+	to, reason := closedRoute, f.encryptionPending(n, ipv4)
+	to.NextHop = end
 	if reason != "" {
 		d.unreachable(n, ipv4, reason)
 	} else {
@@ -179,7 +184,7 @@ func (d *Desired) addEncryptedRanges(f Facts) {
 	}
 	for _, p := range f.Config.EncryptedCIDRs {
 		if _, known := d.Routes[p]; !known {
-			d.Routes[p] = fwd.Route{Kind: fwd.RouteEncrypted}
+			d.Routes[p] = closedRoute
 			d.KernelRoutes = append(d.KernelRoutes, route.Route{Prefix: p, Unreachable: true})
 		}
 	}

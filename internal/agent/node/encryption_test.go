@@ -36,11 +36,11 @@ func TestDesireEncrypted(t *testing.T) {
 	f.Config.EncryptedCIDRs = prefixes("10.1.0.0/16")
 	d := Desire(f)
 	to := fwd.Route{Kind: fwd.RouteEncrypted, Interface: wireguardIndex, MTU: 1440, NextHop: addr("192.0.2.2")}
-	closed := fwd.Route{Kind: fwd.RouteEncrypted, NextHop: addr("198.51.100.3")}
+	closed := fwd.Route{Kind: fwd.RouteEncrypted, MTU: 65535, NextHop: addr("198.51.100.3")}
 	for want, all := range map[fwd.Route][]netip.Prefix{
-		to:                         prefixes("10.1.2.0/24", "fd00:2::/64", "192.0.2.2/32", "2001:db8::2/128"),
-		closed:                     prefixes("10.1.3.0/24", "fd00:3::/64", "198.51.100.3/32", "2001:db8:1::3/128"),
-		{Kind: fwd.RouteEncrypted}: prefixes("10.1.0.0/16"),
+		to:                                     prefixes("10.1.2.0/24", "fd00:2::/64", "192.0.2.2/32", "2001:db8::2/128"),
+		closed:                                 prefixes("10.1.3.0/24", "fd00:3::/64", "198.51.100.3/32", "2001:db8:1::3/128"),
+		{Kind: fwd.RouteEncrypted, MTU: 65535}: prefixes("10.1.0.0/16"),
 	} {
 		for _, p := range all {
 			if d.Routes[p] != want {
