@@ -170,36 +170,3 @@ func setUp(link netlink.Link, spec Spec, attach func(index int) error) error {
 	}
 	return nil
 }
-
-// State is what a peer's device says about it.
-type State struct {
-	// Handshake is the time of the last handshake in seconds since 1970; 0 if there was none.
-	Handshake int64
-	// Received and Sent count encrypted bytes.
-	Received, Sent int64
-}
-
-// States gives the state of each peer by its public key. It is empty without a device.
-func States() (map[Key]State, error) {
-	client, err := wgctrl.New()
-	if err != nil {
-		return nil, fmt.Errorf("open WireGuard's netlink family: %w", err)
-	}
-	defer client.Close()
-	device, err := client.Device(Name)
-	if errors.Is(err, unix.ENODEV) || errors.Is(err, net.ErrClosed) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read device %s: %w", Name, err)
-	}
-	all := make(map[Key]State, len(device.Peers))
-	for _, p := range device.Peers {
-		s := State{Received: p.ReceiveBytes, Sent: p.TransmitBytes}
-		if !p.LastHandshakeTime.IsZero() {
-			s.Handshake = p.LastHandshakeTime.Unix()
-		}
-		all[p.PublicKey] = s
-	}
-	return all, nil
-}
