@@ -192,7 +192,7 @@ func (f *fuzzer) randomChunk(r *rand.Rand, packets int, seen map[string]int) err
 		if r.IntN(8) == 0 {
 			in.GsoSize = uint32(1 + r.IntN(2*fixtures.RemoteMTU))
 		}
-		for _, program := range bpf.ProgramNames {
+		for _, program := range harness.FramePrograms() {
 			in.Program = program
 			v, ran, err := f.check(in)
 			if err != nil {
@@ -223,7 +223,7 @@ func FuzzPrograms(f *testing.F) {
 			return
 		}
 		for _, z := range fuzzers {
-			for _, program := range bpf.ProgramNames {
+			for _, program := range harness.FramePrograms() {
 				in := harness.Run{Program: program, In: packet, Device: "blpoda", Mark: mark, GsoSize: gsoSize}
 				var err error
 				z.Netns.Do(func() { _, _, err = z.check(in) })

@@ -47,7 +47,7 @@ func TestMalformed(t *testing.T) {
 	for _, cfg := range fixtures.EveryConfig() {
 		var cases []harness.PacketCase
 		for _, b := range broken {
-			for _, program := range bpf.ProgramNames {
+			for _, program := range harness.FramePrograms() {
 				in := harness.Run{Program: program, Device: "blpoda", In: b.in}
 				name := b.name + " at " + program
 				switch {

@@ -1,8 +1,10 @@
 package harness
 
 import (
+	"slices"
 	"testing"
 
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 	"github.com/beeline-cni/beeline/internal/datapath/kernel"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
@@ -22,4 +24,10 @@ func AttachForms(tb testing.TB) (legacy []bool) {
 		return []bool{false}
 	}
 	return []bool{false, true}
+}
+
+// FramePrograms are the programs at devices whose packets have an Ethernet header: all but those of WireGuard's device,
+// which add one, and which bpf_prog_test_run therefore cannot run.
+func FramePrograms() []string {
+	return slices.DeleteFunc(slices.Clone(bpf.ProgramNames[:]), func(name string) bool { return slices.Contains(bpf.WireguardPrograms, name) })
 }
