@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "lib/fwd/endpoint.h"
 #include "lib/fwd/sender.h"
 #include "lib/fwd/tunnel.h"
 #include "lib/nat/icmp_error.h"
@@ -50,8 +51,14 @@ static __noinline bool icmp_reply_allowed(struct packet *p, enum icmp_error_kind
 /* Sends the reply back: into the pod, onto the wire, or through the tunnel. */
 STAGE icmp_reply_send(struct packet *p)
 {
+	const struct endpoint *sender;
 	const struct route *route;
 
+	if (config_macvlan && p->program == PROGRAM_FROM_POD) {
+		sender = endpoint_of(&p->source);
+		if (sender && sender->parent) /* the host end of a macvlan pod leads nowhere */
+			return endpoint_redirect_macvlan(p, sender->parent);
+	}
 	if (!packet_is_of_tunnel(p)) {
 		if (config_macvlan)
 			handled_set(p->skb); /* at an uplink, for from_macvlan */
