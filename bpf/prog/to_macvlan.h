@@ -179,8 +179,11 @@ int to_macvlan(struct __sk_buff *skb)
 
 	if (handled_take(skb))
 		return TC_ACCEPT;
-	if (skb->pkt_type == PACKET_HOST) /* the MAC is the device's own, not one of a pod */
-		return TC_NEXT;		  /* to from_wire, which hides the source MAC: a reply has to know it */
+	if (skb->pkt_type == PACKET_HOST) { /* the MAC is the device's own, not one of a pod */
+		if (!skb->vlan_present)
+			checked_set(skb); /* for from_wire, which hides the source MAC: a reply has to know it */
+		return TC_NEXT;
+	}
 	if (packet_parse(&p) == NEXT && packet_is_ip(&p) && macvlan_is_plain(&p))
 		fc = to_macvlan_cached(&p);
 	if (unlikely(!fc)) {

@@ -137,9 +137,8 @@ int from_wire(struct __sk_buff *skb)
 		v = from_wire_lookup(&p, &fc);
 	if (v == NEXT && fc)
 		v = from_wire_forward(&p, fc);
-	if (config_macvlan && (v == NEXT || v == PASS) && skb->pkt_type == PACKET_HOST && !skb->vlan_present &&
-	    packet_has(&p, 0))
-		macvlan_hide_source(&p);
+	if (config_macvlan && checked_take(skb) && (v == NEXT || v == PASS) && packet_has(&p, 0))
+		macvlan_hide_source(&p); /* of a parent: its pods may listen */
 	return finish(&p, v);
 }
 

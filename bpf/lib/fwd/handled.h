@@ -39,8 +39,9 @@ static __always_inline bool handled_take(struct __sk_buff *skb)
 }
 
 /*
- * Marks a frame that leaves by a device, whose program has checked it. The device may be a VLAN device: the program of
- * the device below then takes the mark. Another number than that of handled_set: no device receives such a frame.
+ * Marks a frame for the program that sees it next. A frame that leaves by a device was checked by its program: the
+ * device may be a VLAN device, and the program of the device below takes the mark. A frame that a parent of macvlan
+ * devices receives for the node: from_wire takes the mark. Another number than that of handled_set.
  */
 static __always_inline void checked_set(struct __sk_buff *skb)
 {
@@ -48,7 +49,7 @@ static __always_inline void checked_set(struct __sk_buff *skb)
 	skb->cb[1] = ~(__u32)(config_handled >> 32);
 }
 
-/* Whether the program of a VLAN device has checked the frame. */
+/* Whether the frame is marked by checked_set. Removes the mark. */
 static __always_inline bool checked_take(struct __sk_buff *skb)
 {
 	if (skb->cb[0] != ~(__u32)config_handled || skb->cb[1] != ~(__u32)(config_handled >> 32))

@@ -24,11 +24,12 @@ static __noinline bool tunnel_encap(struct packet *p, const struct route *r)
 {
 	struct bpf_tunnel_key key = {.tunnel_id = TUNNEL_VNI, .tunnel_ttl = TUNNEL_TTL};
 	__u32 family = !address_is_ipv4(&r->next_hop);
-	const struct address *source = bpf_map_lookup_elem(&tunnel_sources, &family);
+	const struct address *source;
 	__u64 flags = BPF_F_ZERO_CSUM_TX;
 
 	if (r->kind == ROUTE_ENCRYPTED)
 		return r->ifindex;
+	source = bpf_map_lookup_elem(&tunnel_sources, &family);
 	if (!source)
 		return false; /* internal error */
 	if (family) {

@@ -1,4 +1,4 @@
-// Package encryption keeps this node's key of WireGuard, and derives its peers from the nodes of the cluster.
+// Package encryption keeps this node's private key of WireGuard.
 package encryption
 
 import (

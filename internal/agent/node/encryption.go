@@ -12,7 +12,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device/route"
-	"github.com/beeline-cni/beeline/internal/device/vxlan"
 	"github.com/beeline-cni/beeline/internal/device/wireguard"
 )
 
@@ -130,31 +129,7 @@ func (d *Desired) addEncrypted(n cluster.Node, ipv4 bool, own cluster.Node, f Fa
 		mtu = f.encryptedMTU(end)
 		to.Interface, to.MTU = f.Encryption.Index, mtu
 	}
-	for _, a := range n.Addresses {
-		if a.Is4() != ipv4 {
-			continue
-		}
-		d.Routes[HostPrefix(a)] = to
-		// For pods only: the node itself reaches this address, which may be the peer's, by the uplink.
-		forPods := vxlan.PodRoute(HostPrefix(a), f.Tunnel.Index, mtu)
-		if mtu == 0 {
-			forPods = route.Route{Prefix: HostPrefix(a), Unreachable: true, Table: route.TunnelTable}
-		}
-		d.KernelRoutes = append(d.KernelRoutes, forPods)
-		d.TunnelRules = true
-	}
-	for _, p := range n.PodCIDRs {
-		if p.Addr().Is4() != ipv4 {
-			continue
-		}
-		d.Routes[p] = to
-		kernel := vxlan.Route(p, f.Tunnel.Index, mtu)
-		kernel.Source = ownSource(own, ipv4, f.Uplink)
-		if mtu == 0 {
-			kernel = route.Route{Prefix: p, Unreachable: true}
-		}
-		d.KernelRoutes = append(d.KernelRoutes, kernel)
-	}
+	d.addThroughTunnel(n, ipv4, own, f, to)
 	return mtu
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
+	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
 )
 
@@ -144,30 +145,40 @@ func (d *Desired) addTunnelled(n cluster.Node, ipv4 bool, own cluster.Node, f Fa
 		return 0, false
 	}
 	mtu = f.tunnelMTU(end)
-	route := fwd.Route{
+	d.addThroughTunnel(n, ipv4, own, f, fwd.Route{
 		Kind: fwd.RouteTunnel, Interface: f.Tunnel.Index, MTU: mtu, NextHop: end,
 		NextHopMAC: macOf(vxlan.MAC), UplinkMAC: macOf(vxlan.SenderMAC),
+	})
+	return mtu, true
+}
+
+// addThroughTunnel adds this route to a node's addresses of one family, and routes of the kernel stack through the VXLAN
+// device. Without a device the stack rejects the packets.
+func (d *Desired) addThroughTunnel(n cluster.Node, ipv4 bool, own cluster.Node, f Facts, to fwd.Route) {
+	add := func(r route.Route) {
+		if to.Interface == 0 {
+			r = route.Route{Prefix: r.Prefix, Unreachable: true, Table: r.Table}
+		}
+		d.KernelRoutes = append(d.KernelRoutes, r)
 	}
 	for _, a := range n.Addresses {
 		if a.Is4() != ipv4 {
 			continue
 		}
-		d.Routes[HostPrefix(a)] = route
+		d.Routes[HostPrefix(a)] = to
 		// For pods only: the node itself reaches this address, which may be the tunnel's end, by the uplink.
-		forPods := vxlan.PodRoute(HostPrefix(a), f.Tunnel.Index, mtu)
-		d.KernelRoutes = append(d.KernelRoutes, forPods)
+		add(vxlan.PodRoute(HostPrefix(a), f.Tunnel.Index, to.MTU))
 		d.TunnelRules = true
 	}
 	for _, p := range n.PodCIDRs {
 		if p.Addr().Is4() != ipv4 {
 			continue
 		}
-		d.Routes[p] = route
-		kernel := vxlan.Route(p, f.Tunnel.Index, mtu)
+		d.Routes[p] = to
+		kernel := vxlan.Route(p, f.Tunnel.Index, to.MTU)
 		kernel.Source = ownSource(own, ipv4, f.Uplink)
-		d.KernelRoutes = append(d.KernelRoutes, kernel)
+		add(kernel)
 	}
-	return mtu, true
 }
 
 // unreachable reports why the pods of a node are unreachable, if it has any of that family.

@@ -13,14 +13,10 @@ func (p *Programs) SyncEncryption(f node.Facts) node.Encryption {
 	if !needed {
 		return node.Encryption{}
 	}
-	key, made, err := encryption.LoadKey(f.Config.WireGuardKey)
-	if err != nil {
+	if err := p.loadKey(f.Config.WireGuardKey); err != nil {
 		return node.Encryption{Missing: err}
 	}
-	if made {
-		p.Log.Info("private key of WireGuard made", "file", f.Config.WireGuardKey, "public key", key.PublicKey().String())
-	}
-	spec.PrivateKey = key
+	spec.PrivateKey = p.key
 	index, made, err := wireguard.Sync(spec, func(index int) error {
 		if err := p.Datapath.AttachWireguard(wireguard.Name, index); err != nil {
 			return err
@@ -34,8 +30,24 @@ func (p *Programs) SyncEncryption(f node.Facts) node.Encryption {
 	if made {
 		p.Log.Info("WireGuard device created", "device", wireguard.Name, "port", spec.Port, "mtu", spec.MTU, "peers", len(spec.Peers))
 	}
-	p.PublishKey(key.PublicKey().String())
+	p.PublishKey(p.key.PublicKey().String())
 	return node.Encryption{Index: index}
+}
+
+// loadKey loads the private key once: an agent keeps its key.
+func (p *Programs) loadKey(file string) error {
+	if p.key != (wireguard.Key{}) {
+		return nil
+	}
+	key, made, err := encryption.LoadKey(file)
+	if err != nil {
+		return err
+	}
+	if made {
+		p.Log.Info("private key of WireGuard made", "file", file, "public key", key.PublicKey().String())
+	}
+	p.key = key
+	return nil
 }
 
 // RemoveEncryption removes the WireGuard device that no route uses any more, and then its program.

@@ -40,6 +40,8 @@ type Programs struct {
 	// earlier agents are among them. tried is set when programs are attached for the first time.
 	parents             map[int]bool
 	parentsFound, tried bool
+	// key is the private key of WireGuard; zero until it is needed.
+	key wireguard.Key
 	// sockets says that the programs of sockets are attached, or not wanted.
 	sockets bool
 }

@@ -4,7 +4,6 @@
 package load
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,10 +46,6 @@ type Objects struct {
 // otherwise. Traffic does not change until the programs are attached and the maps committed. The caller closes the
 // objects.
 func Open(cfg config.Datapath, programs []string, log *slog.Logger) (*Objects, error) {
-	cfg, err := withMarks(cfg)
-	if err != nil {
-		return nil, err
-	}
 	l, err := NewLoader(cfg, log)
 	if err != nil {
 		return nil, err
@@ -140,8 +135,10 @@ func (o *Objects) BeginsEmpty(name string) bool {
 
 // NewLoader returns the loader of a configuration on this kernel.
 func NewLoader(cfg config.Datapath, log *slog.Logger) (*loader, error) {
-	// All programs of one datapath have the same.
-	cfg.Handled, cfg.MacvlanSource = cmp.Or(cfg.Handled, randomNumber()), cmp.Or(cfg.MacvlanSource, randomNumber())
+	cfg, err := withMarks(cfg)
+	if err != nil {
+		return nil, err
+	}
 	spec, err := specFor(cfg)
 	if err != nil {
 		return nil, err

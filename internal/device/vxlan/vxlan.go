@@ -105,22 +105,7 @@ func Sync(spec Spec, attach func(index int) error) (index int, made bool, err er
 }
 
 // Remove deletes the VXLAN device and reports whether there was one. It keeps a device of another type.
-func Remove() (removed bool, err error) {
-	link, err := netlink.LinkByName(Name)
-	if rtnl.IsNotFound(err) || err == nil && link.Type() != "vxlan" {
-		return false, nil
-	}
-	if err == nil {
-		err = netlink.LinkDel(link)
-	}
-	if rtnl.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("delete device %s: %w", Name, err)
-	}
-	return true, nil
-}
+func Remove() (removed bool, err error) { return rtnl.Remove(Name, "vxlan") }
 
 // matches reports whether the attributes that are fixed at creation match.
 func matches(link netlink.Link, spec Spec) bool {

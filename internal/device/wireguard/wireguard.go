@@ -82,22 +82,7 @@ func Sync(spec Spec, attach func(index int) error) (index int, made bool, err er
 }
 
 // Remove deletes the device and reports whether there was one. It keeps a device of another type.
-func Remove() (removed bool, err error) {
-	link, err := netlink.LinkByName(Name)
-	if rtnl.IsNotFound(err) || err == nil && link.Type() != "wireguard" {
-		return false, nil
-	}
-	if err == nil {
-		err = netlink.LinkDel(link)
-	}
-	if rtnl.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("delete device %s: %w", Name, err)
-	}
-	return true, nil
-}
+func Remove() (removed bool, err error) { return rtnl.Remove(Name, "wireguard") }
 
 func add(mtu int) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
@@ -133,7 +118,7 @@ func configure(spec Spec) error {
 	}
 	if err := client.ConfigureDevice(Name, change); err != nil {
 		if errors.Is(err, unix.EADDRINUSE) {
-			return fmt.Errorf("%w: UDP port %d is in use; stop that program, or give all nodes another --wireguard-port", ErrConflict, spec.Port)
+			return portTaken(spec.Port)
 		}
 		return fmt.Errorf("configure device %s: %w", Name, err)
 	}
@@ -163,10 +148,14 @@ func setUp(link netlink.Link, spec Spec, attach func(index int) error) error {
 	}
 	err := netlink.LinkSetUp(link)
 	if errors.Is(err, unix.EADDRINUSE) {
-		return fmt.Errorf("%w: UDP port %d is in use; stop that program, or give all nodes another --wireguard-port", ErrConflict, spec.Port)
+		return portTaken(spec.Port)
 	}
 	if err != nil {
 		return fmt.Errorf("set %s up: %w", Name, err)
 	}
 	return nil
+}
+
+func portTaken(port int) error {
+	return fmt.Errorf("%w: UDP port %d is in use; stop that program, or give all nodes another --wireguard-port", ErrConflict, port)
 }
