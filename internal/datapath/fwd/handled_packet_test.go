@@ -1,6 +1,7 @@
 package fwd_test
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
@@ -55,6 +56,39 @@ func TestHandledOnce(t *testing.T) {
 			if got := run(in); got.Verdict == harness.VerdictNext && string(got.Out) == string(in.In) {
 				t.Errorf("%s: a packet with a wrong mark %x passes unchecked", program, in.CB)
 			}
+		}
+	}
+}
+
+// The source MAC of frames to the node is hidden on parents of macvlan devices, whose program marks them. On other
+// uplinks it stays: rules of the node may read it.
+func TestFromWireHidesSource(t *testing.T) {
+	const handled, source = 0x0123456789abcdef, 0x0000665544332212
+	r := harness.New(t, config.Datapath{EBPFRouting: true, Macvlan: true, HostNetns: 1, Handled: handled, MacvlanSource: source})
+	in := harness.WireBrings(fixtures.FromWire().Ipv4(fixtures.PodB.V4, fixtures.NodeA.V4).Udp(1, 2))
+	for name, c := range map[string]struct {
+		mark   [5]uint32
+		hidden bool
+	}{
+		"no mark":             {},
+		"of a parent":         {[5]uint32{^uint32(handled & 0xffffffff), ^uint32(handled >> 32)}, true},
+		"the mark of another": {[5]uint32{handled & 0xffffffff, handled >> 32}, false},
+	} {
+		in.CB = c.mark
+		var out harness.Outcome
+		var err error
+		if r.Netns.Do(func() { out, err = r.Run(in) }); err != nil {
+			t.Fatal(err)
+		}
+		want := bytes.Clone(in.In)
+		if c.hidden {
+			copy(want[6:12], []byte{0x12, 0x22, 0x33, 0x44, 0x55, 0x66})
+		}
+		if out.Verdict != harness.VerdictNext || !bytes.Equal(out.Out, want) {
+			t.Errorf("%s: verdict %s, source MAC %x, want %x", name, out.Verdict, out.Out[6:12], want[6:12])
+		}
+		if c.hidden && out.CB != [5]uint32{} {
+			t.Errorf("%s: the mark stays: %x", name, out.CB)
 		}
 	}
 }
