@@ -25,7 +25,7 @@ static __always_inline bool source_has_path(const struct address *source, const 
 	case ROUTE_ENCRYPTED:
 		if (!config_strict_encryption)
 			return true; /* nodes turn it on one after the other */
-				     /* fallthrough */
+		/* fallthrough */
 	case ROUTE_TUNNEL:
 		to = route_kind_of(destination);
 		if (to == ROUTE_LOCAL)
