@@ -23,8 +23,9 @@ static __always_inline bool source_has_path(const struct address *source, const 
 	case ROUTE_LOCAL:
 		return false;
 	case ROUTE_ENCRYPTED:
+		/* Not strict: nodes turn encryption on one after the other. Else as behind any tunnel. */
 		if (!config_strict_encryption)
-			return true; /* nodes turn it on one after the other */
+			return true;
 		/* fallthrough */
 	case ROUTE_TUNNEL:
 		to = route_kind_of(destination);
