@@ -53,8 +53,8 @@ const volatile __u32 config_pending_slots = 8192;
 /* bpf_set_retval is available for connect and sendmsg (Linux 6.1). */
 const volatile bool config_socket_errors = true;
 
-/* Drops plaintext of what has to be encrypted (--encryption-strict). */
-const volatile bool config_strict_encryption = true;
+/* Drops plaintext of what has to be encrypted (--encryption, --encryption-strict). */
+const volatile bool config_strict_encryption = false;
 
 /* UDP port of tunnels (--tunnel-port), 0 without tunnels. Only tunnels may send to it with a node's address. */
 const volatile __u16 config_tunnel_port = 0;

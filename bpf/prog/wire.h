@@ -159,6 +159,17 @@ static __noinline __u32 to_wire_nat(const struct packet *p, struct flow_cache_en
 	return config_services ? NAT_CHECK_REPLIES : 0;
 }
 
+/*
+ * Whether a packet that has to be encrypted would leave in plaintext: to a pod of another node, or of a local pod to
+ * another node. The stack's routes to these lead to the VXLAN device, but are gone with it, and other programs may
+ * have made routes that the kernel prefers. Nodes reach each other by the wire.
+ */
+static __noinline bool to_wire_in_plaintext(const struct packet *p)
+{
+	return config_strict_encryption && route_kind_of(&p->destination) == ROUTE_ENCRYPTED &&
+	       (!route_of_host(&p->destination) || route_kind_of(&p->source) == ROUTE_LOCAL);
+}
+
 STAGE to_wire_translate(struct packet *p)
 {
 	__u32 now = flow_cache_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
@@ -167,6 +178,8 @@ STAGE to_wire_translate(struct packet *p)
 	if (!fc)
 		return PASS; /* internal error */
 	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, where, now))) {
+		if (to_wire_in_plaintext(p))
+			return drop(p, DROP_UNENCRYPTED);
 		fc->nat_checks = to_wire_nat(p, fc);
 		flow_cache_store(fc, &p->source, &p->destination, where, now);
 	}
@@ -184,7 +197,7 @@ int to_wire(struct __sk_buff *skb)
 			checked_set(skb);
 		return TC_NEXT;
 	}
-	if (config_services || config_masquerade)
+	if (config_services || config_masquerade || config_strict_encryption)
 		v = packet_parse(&p);
 	if (v == NEXT && packet_is_ip(&p))
 		v = to_wire_translate(&p);

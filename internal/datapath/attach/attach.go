@@ -97,12 +97,12 @@ func (t *Attacher) podPrograms() []string {
 }
 
 // uplinkPrograms are the programs of an uplink. With eBPF routing to_wire has no work if the host's stack sends
-// nothing that needs translation; it would cost 1 % of a request's time.
+// nothing that needs translation; it would cost 1 % of a request's time. With encryption both drop plaintext.
 func (t *Attacher) uplinkPrograms() (programs []string) {
-	if t.objects.Config.EBPFRouting || t.objects.Config.Translates() {
+	if t.objects.Config.NeedsFromWire() {
 		programs = append(programs, bpf.ProgFromWire)
 	}
-	if t.objects.Config.Translates() && (!t.objects.Config.EBPFRouting || t.stackSends.Load()) {
+	if t.objects.Config.StrictEncryption() || t.objects.Config.Translates() && (!t.objects.Config.EBPFRouting || t.stackSends.Load()) {
 		programs = append(programs, bpf.ProgToWire)
 	}
 	return programs

@@ -10,10 +10,10 @@ func (c Datapath) Programs() []string {
 	if c.NeedsToPod() {
 		all = append(all, bpf.ProgToPod)
 	}
-	if c.EBPFRouting || c.Translates() {
+	if c.NeedsFromWire() {
 		all = append(all, bpf.ProgFromWire)
 	}
-	if c.Translates() {
+	if c.Translates() || c.StrictEncryption() {
 		all = append(all, bpf.ProgToWire)
 	}
 	if c.Macvlan {
@@ -51,6 +51,14 @@ func (c Datapath) AgentPrograms() []string {
 func (c Datapath) NeedsToPod() bool {
 	return !c.EBPFRouting || c.Services || c.Tracks() || c.Macvlan
 }
+
+// NeedsFromWire reports whether from_wire has work to do.
+func (c Datapath) NeedsFromWire() bool {
+	return c.EBPFRouting || c.Translates() || c.StrictEncryption()
+}
+
+// StrictEncryption reports whether plaintext of what has to be encrypted is dropped.
+func (c Datapath) StrictEncryption() bool { return c.Encryption && !c.PlaintextAllowed }
 
 // mayAccelerate reports whether wire_xdp may be attached to a device.
 func (c Datapath) mayAccelerate() bool {

@@ -98,11 +98,10 @@ func (o *Objects) Commit() error {
 	if o.Committed {
 		return o.Pins.renew(o.ByName, o.Log)
 	}
-	if slices.Contains(o.Fresh, bpf.MapGeneration) {
-		// Tables that were adopted unchanged have not advanced it, and nothing is cached with number 0.
-		if err := o.Generation.Advance(); err != nil {
-			return err
-		}
+	// The programs of an earlier agent have cached what their configuration allowed. And with number 0, of new maps whose
+	// tables have not changed, nothing is cached.
+	if err := o.Generation.Advance(); err != nil {
+		return err
 	}
 	if err := errors.Join(o.carryOver(carriedTwice), o.recount()); err != nil {
 		return err
@@ -185,7 +184,7 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 		bpf.VarConfigHostNetns:     cfg.HostNetns,
 		bpf.VarConfigTunnelPort:    cfg.TunnelPort,
 
-		bpf.VarConfigStrictEncryption: !cfg.PlaintextAllowed,
+		bpf.VarConfigStrictEncryption: cfg.StrictEncryption(),
 
 		bpf.VarConfigNatFirst: ports.First,
 		bpf.VarConfigNatLast:  ports.Last,

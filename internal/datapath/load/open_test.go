@@ -70,6 +70,28 @@ func TestFreshGenerationBegins(t *testing.T) {
 	}
 }
 
+// What the programs of an earlier agent have cached is not valid for those of the next one, whose configuration may allow
+// less: plaintext, for example.
+func TestNextAgentCachesAnew(t *testing.T) {
+	testenv.Root(t)
+	cfg := config.Datapath{Root: fixtures.Bpffs(t), EBPFRouting: true}
+	var generations []uint32
+	for range 2 {
+		d := reopen(t, cfg)
+		if err := d.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		var now uint32
+		if err := d.Objects.Maps.Generation.Lookup(uint32(0), &now); err != nil {
+			t.Fatal(err)
+		}
+		generations = append(generations, now)
+	}
+	if generations[0] == generations[1] {
+		t.Errorf("both agents have generation %d", generations[0])
+	}
+}
+
 // A Commit that fails midway and is called again leaves every map pinned.
 func TestCommitAgain(t *testing.T) {
 	testenv.Root(t)
