@@ -33,6 +33,11 @@ func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]fwd.Route)
 				own.PodCIDRs = append(own.PodCIDRs, prefix)
 			}
 		case route.Kind == fwd.RouteRemote, route.Kind == fwd.RouteTunnel, route.Kind == fwd.RouteEncrypted:
+			if !route.NextHop.IsValid() || route.NextHop.IsUnspecified() { // encrypted, and closed: its node had no address
+				n := node("without an address")
+				n.PodCIDRs = append(n.PodCIDRs, prefix)
+				continue
+			}
 			n := node(route.NextHop.String())
 			if !slices.Contains(n.Addresses, route.NextHop) {
 				n.Addresses = append(n.Addresses, route.NextHop)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 )
 
 // without gives the facts of twoNodes for an agent that starts while the manifests of these nodes are invalid and the
@@ -76,5 +77,23 @@ func TestFreshNodeFindsNothing(t *testing.T) {
 	}
 	if !listed(&cluster.Snapshot{Nodes: []cluster.Node{{PodCIDRs: prefixes("10.1.0.0/16")}}}, netip.MustParsePrefix("10.1.2.0/24")) {
 		t.Error("a range of which another node has a part is not listed")
+	}
+}
+
+// What was closed because its node had no address stays closed.
+func TestRecoverClosed(t *testing.T) {
+	closed := netip.MustParsePrefix("10.1.3.0/24")
+	for _, nextHop := range []netip.Addr{{}, netip.IPv6Unspecified()} { // the latter is how the table gives none
+		f := encrypted()
+		f.Snapshot, f.Recovered = Recover(&cluster.Snapshot{Incomplete: true}, f.Config.NodeName, map[netip.Prefix]fwd.Route{closed: {Kind: fwd.RouteEncrypted, MTU: maxMTU, NextHop: nextHop}})
+		d := Desire(f)
+		if r := d.Routes[closed]; r.Kind != fwd.RouteEncrypted || r.Interface != 0 {
+			t.Errorf("next hop %v: the route is %+v", nextHop, r)
+		}
+		for p := range d.Routes {
+			if p.Addr().IsUnspecified() {
+				t.Errorf("next hop %v: there is a route to %v", nextHop, p)
+			}
+		}
 	}
 }

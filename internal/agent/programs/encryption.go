@@ -1,14 +1,23 @@
 package programs
 
 import (
+	"errors"
+
 	"github.com/beeline-cni/beeline/internal/agent/encryption"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/device/wireguard"
 )
 
+// errNoUplink keeps the WireGuard device and the published key while the uplink is away: a cable, or a restart of the
+// network, must not have all other nodes forget this one.
+var errNoUplink = errors.New("there is no uplink")
+
 // SyncEncryption makes the WireGuard device and its peers, with its program attached before the first packet, and
 // publishes this node's public key once the device takes packets. An unneeded device is removed last: see apply.
 func (p *Programs) SyncEncryption(f node.Facts) node.Encryption {
+	if f.Config.Encryption == node.EncryptionWireGuard && f.Uplink == nil {
+		return node.Encryption{Missing: errNoUplink}
+	}
 	spec, needed := f.EncryptionSpec()
 	if !needed {
 		return node.Encryption{}

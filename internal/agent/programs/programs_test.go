@@ -61,3 +61,17 @@ func TestOtherParents(t *testing.T) {
 		t.Errorf("an uplink is another parent: %v", all)
 	}
 }
+
+// While the uplink is away, the WireGuard device and this node's key stay: the other nodes keep their peer.
+func TestEncryptionStaysWithoutUplink(t *testing.T) {
+	p := New(Options{PublishKey: func(key string) { t.Errorf("key %q is published", key) }})
+	f := node.Facts{}
+	f.Config.Encryption = node.EncryptionWireGuard
+	want := node.Desired{Encryption: p.SyncEncryption(f)}
+	if want.Encryption.Missing == nil || want.Encryption.Index != 0 {
+		t.Errorf("%+v", want.Encryption)
+	}
+	if err := p.RemoveEncryption(want); err != nil {
+		t.Error(err)
+	}
+}

@@ -170,7 +170,7 @@ func (r *Reconciler) facts() (node.Facts, error) {
 		if err != nil {
 			return f, err
 		}
-		for _, p := range r.Config.NonMasquerade {
+		for _, p := range slices.Concat(r.Config.NonMasquerade, r.Config.EncryptedCIDRs) {
 			delete(found, p) // of the configuration, and not a node's
 		}
 		f.Snapshot, f.Recovered = node.Recover(f.Snapshot, r.Config.NodeName, found)
