@@ -43,7 +43,7 @@ func readKey(f *os.File) (key wireguard.Key, err error) {
 		return key, fmt.Errorf("%s is no file, and no private key of WireGuard", f.Name())
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return key, fmt.Errorf("others than root can use WireGuard's private key %s (mode %v): delete the file for a new key, or run chmod 600 if nobody has read it", f.Name(), info.Mode().Perm())
+		return key, fmt.Errorf("others than root can use WireGuard's private key %s (mode %v): delete the file for a new key, or run chmod 600 if it is still secret", f.Name(), info.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, keyFileSize))
 	if err != nil {
