@@ -44,11 +44,10 @@ func hairpins(kind kind, reasons []string) (rows []attack) {
 	return rows
 }
 
-// fromTranslatedService reports whether a source is a Service that only the kernel stack knows, or of a connection of a
-// pod with an address of the link, whose packets to external hosts are not looked up for NAT. The datapath treats it as
-// an external host: a sender on the link that knows the ports of a connection can inject into it.
+// fromTranslatedService reports whether a source is a Service that only the kernel stack knows: the datapath treats it as an
+// external host, and a sender on the link that knows the ports of a connection can inject into it.
 func (s *attempt) fromTranslatedService(source netip.Addr) bool {
-	return s.attacker.app == external && (s.configuration.kubeProxy || s.victim.kind != ofRange) && source == s.service().cluster[s.family]
+	return s.attacker.app == external && s.configuration.kubeProxy && source == s.service().cluster[s.family]
 }
 
 // hairpin connects the victim to itself through a Service.

@@ -31,6 +31,14 @@ static __always_inline const struct service *service_of(const struct frontend *f
 	return bpf_map_lookup_elem(&services, f);
 }
 
+/* Whether what pods send to the frontend is translated or rejected: nothing replies from its address. */
+static __always_inline bool service_serves_pods(const struct frontend *f)
+{
+	const struct service *s = service_of(f);
+
+	return s && (s->internal.count || s->internal.no_backend != NO_BACKEND_PASS);
+}
+
 static __always_inline void service_frontend(struct frontend *f, const struct tuple *t)
 {
 	f->address = t->destination;

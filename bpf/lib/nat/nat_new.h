@@ -59,6 +59,23 @@ static __always_inline __u32 nat_new_owner(const struct __sk_buff *skb, const st
 	return e ? e->ifindex : nat_owner_external(source);
 }
 
+/*
+ * Whether a packet of the wire claims to be from a Service. Recorded as an external connection, it would keep the pod's
+ * own connection with these ports from being translated.
+ */
+static __always_inline bool nat_new_is_of_service(struct nat_state *state, enum hook hook)
+{
+	struct frontend *f = &state->frontend; /* scratch */
+
+	if (!config_services || hook != HOOK_FROM_WIRE)
+		return false;
+	f->address = state->transport.tuple.source;
+	f->port = state->transport.tuple.source_port;
+	f->protocol = state->transport.tuple.protocol;
+	f->padding = 0;
+	return service_serves_pods(f);
+}
+
 /* Initialises state->fresh with an unchanged connection of `owner`. */
 static __always_inline void nat_new_init(struct nat_state *state, __u32 owner)
 {
@@ -148,6 +165,8 @@ GLOBAL_FN int nat_new_decide(struct __sk_buff *skb, enum hook hook, __u32 checks
 	}
 	if (state->transport.kind == TRANSPORT_FRAGMENT || state->transport.reply)
 		return snat_required(hook, checks) ? DROP_NAT_UNSUPPORTED_PROTOCOL : NAT_NEW_NEXT;
+	if (!service && nat_new_is_of_service(state, hook))
+		return NAT_NEW_NEXT;
 	nat_new_init(state, nat_new_owner(skb, &state->transport.tuple.source, hook));
 	v = service ? nat_new_service(state, hook) : NAT_NEW_NEXT;
 	if (v == NAT_NEW_NEXT && state->fresh.to.service && hook == HOOK_FROM_WIRE && !(checks & NAT_CHECK_TUNNEL) &&

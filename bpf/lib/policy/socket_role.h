@@ -7,6 +7,7 @@
 #pragma once
 
 #include "lib/fwd/endpoint.h"
+#include "lib/lb/backend.h"
 #include "lib/policy/policy_context.h"
 
 /* The role of a pod's socket in a connection. */
@@ -111,6 +112,18 @@ static __always_inline int socket_role_of(__u8 protocol, __u32 state, __u32 serv
 }
 
 /*
+ * Whether an untranslated packet claims to be from a Service: the pod's packets to it are translated, and so are the
+ * replies, so no socket awaits this one.
+ */
+static __always_inline bool socket_awaits_backend(const struct policy_context *pc)
+{
+	const struct tuple *t = &pc->transport.tuple;
+	struct frontend f = {.address = t->source, .port = t->source_port, .protocol = t->protocol};
+
+	return config_services && !pc->nat_reply && service_serves_pods(&f);
+}
+
+/*
  * The role of one side's socket for the packet in `policy_scratch`, or the packet that an ICMP error quotes. A UDP
  * socket that is connected to the other end is the client.
  */
@@ -123,6 +136,7 @@ GLOBAL_FN int socket_role(struct __sk_buff *skb, __u32 side)
 	__be16 own_port, port;
 	__u8 protocol;
 	__u32 state;
+	int role;
 
 	if (!config_policy || !pc)
 		return SOCKET_ROLE_UNKNOWN;
@@ -139,6 +153,9 @@ GLOBAL_FN int socket_role(struct __sk_buff *skb, __u32 side)
 	state = socket_state_of(skb, &pc->socket, own, own_port, other, port, e->netns - 1, protocol);
 	if (!state || state == SOCKET_CLOSE || state & SOCKET_BACKLOG)
 		return socket_role_of(protocol, state, 0);
-	return socket_role_of(protocol, state,
+	role = socket_role_of(protocol, state,
 			      socket_state_of(skb, &pc->socket, own, own_port, other, 0, e->netns - 1, protocol));
+	return role == SOCKET_ROLE_CLIENT && side == SOCKETS_OF_RECEIVER && socket_awaits_backend(pc)
+		       ? SOCKET_ROLE_UNKNOWN
+		       : role;
 }

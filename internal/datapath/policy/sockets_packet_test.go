@@ -366,3 +366,39 @@ func TestPolicySocketProofOfDatagrams(t *testing.T) {
 		p.Denies(t, "to a pod whose socket is closed", from, harness.NoIngress)
 	})
 }
+
+// The pod's packets to a Service are translated, and so are the replies: what comes from the Service's own address is a
+// reply to no socket, and starts no connection. The reply of the backend still is one when its entry was evicted.
+func TestPolicySocketProofOfServices(t *testing.T) {
+	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Services: true})
+	harness.EachFamily(t, func(t *testing.T, family int) {
+		pod, frontend, backend := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.FrontendOfPods.At(family), harness.End{Member: fixtures.PodB, Port: 8080}.At(family)
+		other := netip.AddrPortFrom(frontend.Addr(), frontend.Port()+1)
+		s := newPodSockets(p, t, fixtures.PodA, "blpoda", family)
+		for _, at := range []netip.AddrPort{frontend, other} {
+			s.connected(t, pod, at)
+			s.datagrams(t, pod, at)
+		}
+		segment := func(from netip.AddrPort) harness.Run {
+			return harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), from, pod, fixtures.TcpPSH|fixtures.TcpACK))
+		}
+		datagram := func(from netip.AddrPort) harness.Run {
+			return harness.WireBrings(harness.Datagram(fixtures.FromWire(), from, pod))
+		}
+		p.Serve(t, frontend, 0, backend)
+		p.Ingress(t, map[policy.Identity]policy.Ports{policy.IdentityUnknown: harness.PortsEvery})
+		p.ClearVerdicts(t)
+		p.Allows(t, "a segment, which the policy allows", segment(frontend))
+		p.Ingress(t, map[policy.Identity]policy.Ports{})
+		p.ClearVerdicts(t)
+		p.Allows(t, "a segment of another port", segment(other))
+		p.Allows(t, "a datagram of another port", datagram(other))
+		p.Denies(t, "a segment", segment(frontend), harness.NoIngress)
+		p.Denies(t, "a datagram", datagram(frontend), harness.NoIngress)
+		p.Allows(t, "the request", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), pod, frontend, fixtures.TcpSYN)))
+		p.Allows(t, "the backend's reply", segment(backend))
+		p.ClearVerdicts(t)
+		p.Allows(t, "the backend's reply, without an entry", segment(backend))
+		p.Denies(t, "a segment into the connection", segment(frontend), harness.NoIngress)
+	})
+}
