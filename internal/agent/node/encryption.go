@@ -74,6 +74,15 @@ func (f Facts) Peers() (peers map[string]wireguard.Peer, wrong map[string]string
 	return peers, wrong
 }
 
+// someKeyIsWrong reports whether packets have to be encrypted and a node has no usable key.
+func (f Facts) someKeyIsWrong() bool {
+	if f.Config.Encryption != EncryptionWireGuard {
+		return false
+	}
+	_, wrong := f.Peers()
+	return len(wrong) > 0
+}
+
 // EncryptionSpec is the desired WireGuard device, without the private key; needed is false without encryption.
 func (f Facts) EncryptionSpec() (spec wireguard.Spec, needed bool) {
 	if f.Config.Encryption != EncryptionWireGuard || f.Uplink == nil {

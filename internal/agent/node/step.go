@@ -66,6 +66,9 @@ func (f Facts) StepTo(now Facts, current Desired) (step Step, ok bool) {
 	if !sameSelf || len(before)+len(after) > nodesAtOnce || f.Uplink == nil || f.Unknown || f.Recovered+len(f.Claims)+len(now.Claims) > 0 || !f.sameTunnel(now) {
 		return step, false
 	}
+	if f.someKeyIsWrong() || now.someKeyIsWrong() {
+		return step, false // what is wrong with a key may depend on any other node's
+	}
 	gone, come, own := f.ofNodes(before), now.ofNodes(after), now.ofSelf()
 	if len(gone.Problems)+len(come.Problems) > 0 || come.TunnelRules && !current.TunnelRules {
 		return step, false

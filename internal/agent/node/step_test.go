@@ -16,6 +16,9 @@ import (
 // before.
 func someNode(random *rand.Rand, name string, number int) cluster.Node {
 	n := cluster.Node{Name: name, Zone: fmt.Sprint(random.IntN(2))}
+	if random.IntN(16) > 0 {
+		n.WireGuardKey = keyOf(byte(1 + number + 10*random.IntN(2)))
+	}
 	link := []string{"192.0.2", "198.51.100"}[random.IntN(2)]
 	n.Addresses = addrs(fmt.Sprintf("%s.%d", link, 10+number))
 	if random.IntN(2) == 0 {
@@ -34,13 +37,16 @@ func TestStepToNodes(t *testing.T) {
 		"direct":    {Tunnel: TunnelNone},
 		"tunnels":   {Tunnel: TunnelVXLAN, TunnelPort: 4789},
 		"as needed": {Tunnel: TunnelAuto, TunnelPort: 4789},
+		"encrypted": {Tunnel: TunnelAuto, TunnelPort: 4789, Encryption: EncryptionWireGuard, EncryptionStrict: true, WireGuardPort: 28781},
+		"plaintext": {Tunnel: TunnelAuto, TunnelPort: 4789, Encryption: EncryptionWireGuard, WireGuardPort: 28781},
 		"nested":    {Tunnel: TunnelAuto, TunnelPort: 4789, NonMasquerade: prefixes("10.0.0.0/8")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(5, 6))
 			before := twoNodes()
 			before.Config.Tunnel, before.Config.TunnelPort, before.Config.NonMasquerade = config.Tunnel, config.TunnelPort, config.NonMasquerade
-			before.Tunnel.Index = 9
+			before.Config.Encryption, before.Config.EncryptionStrict, before.Config.WireGuardPort = config.Encryption, config.EncryptionStrict, config.WireGuardPort
+			before.Tunnel.Index, before.Encryption.Index = 9, wireguardIndex
 			before.Neighbours = nil
 			others := map[string]cluster.Node{}
 			done := 0
@@ -53,6 +59,9 @@ func TestStepToNodes(t *testing.T) {
 					}
 				}
 				nodes := append(slices.Clone(twoNodes().Snapshot.Nodes), slices.Collect(maps.Values(others))...)
+				for i := range nodes[:2] {
+					nodes[i].WireGuardKey = keyOf(byte(100 + i))
+				}
 				slices.SortFunc(nodes, func(a, b cluster.Node) int { return strings.Compare(a.Name, b.Name) })
 				after := before
 				after.Snapshot = &cluster.Snapshot{Nodes: nodes}

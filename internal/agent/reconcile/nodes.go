@@ -25,6 +25,9 @@ func (r *Reconciler) reconcileNodes() (done bool) {
 	if !ok {
 		return false
 	}
+	if r.Programs.SyncEncryption(now).Index != now.Encryption.Index { // before the routes: a peer of a changed key, or of a new node
+		return false
+	}
 	if err := r.applyNodes(step); err != nil {
 		r.Log.Info("routes of changed nodes failed, reconciling all", "error", err)
 		return false
