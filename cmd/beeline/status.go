@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,6 +37,7 @@ func printStatus(w io.Writer, s *agentapi.Status) error {
 		{"Uplinks", uplinkRows(s.Uplinks)},
 		{"Pod addresses", poolRows(s)},
 		{"Other nodes", nodeRows(s.Nodes)},
+		{"Encryption", peerRows(s.Nodes, time.Now())},
 		{"Services and NAT", translationRows(s)},
 		{"NetworkPolicies", policyRows(s)},
 		{"Programs", programRows(s.Programs)},
@@ -153,6 +156,25 @@ func nodeRows(all []agentapi.RemoteNode) [][]string {
 			mtu = fmt.Sprint(n.MTU)
 		}
 		rows = append(rows, []string{n.Name, join(n.Addresses), join(n.PodCIDRs), n.Path, mtu, mac})
+	}
+	return rows
+}
+
+// peerRows are the nodes whose packets have to be encrypted.
+func peerRows(all []agentapi.RemoteNode, now time.Time) [][]string {
+	rows := [][]string{{"NODE", "ENDPOINT", "LAST HANDSHAKE", "RECEIVED", "SENT", "PUBLIC KEY", "PENDING"}}
+	for _, n := range all {
+		e := n.Encryption
+		if e == nil {
+			continue
+		}
+		handshake := "none yet"
+		if at, err := time.Parse(time.RFC3339, e.LastHandshake); err == nil {
+			handshake = now.Sub(at).Truncate(time.Second).String() + " ago"
+		}
+		rows = append(rows, []string{
+			n.Name, cmp.Or(e.Endpoint, "-"), handshake, byteCount(uint64(max(0, e.ReceivedBytes))), byteCount(uint64(max(0, e.SentBytes))), cmp.Or(e.PublicKey, "-"), cmp.Or(e.Pending, "-"),
+		})
 	}
 	return rows
 }

@@ -1,11 +1,17 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/device/wireguard"
 )
 
 // encryptionChoice says how many nodes are reached by encrypted packets, and why not all.
@@ -28,6 +34,80 @@ func (a *Agent) encryptionChoice(d node.Desired) agentapi.Choice {
 		c.Reason = "packets to other nodes are dropped: " + d.Encryption.Missing.Error()
 	}
 	return c
+}
+
+// withPeers adds what the kernel knows of peers to the nodes. They are the caller's; what they point to is not.
+func withPeers(nodes []agentapi.RemoteNode, states map[wireguard.Key]wireguard.State) {
+	for i := range nodes {
+		e := nodes[i].Encryption
+		if e == nil {
+			continue
+		}
+		key, err := wgtypes.ParseKey(e.PublicKey)
+		if err != nil {
+			continue
+		}
+		s, ok := states[key]
+		if !ok {
+			continue
+		}
+		with := *e
+		with.ReceivedBytes, with.SentBytes = s.Received, s.Sent
+		if s.Endpoint.IsValid() {
+			with.Endpoint = s.Endpoint.String()
+		}
+		if !s.Handshake.IsZero() {
+			with.LastHandshake = s.Handshake.UTC().Format(time.RFC3339)
+		}
+		nodes[i].Encryption = &with
+	}
+}
+
+// peers are the states of WireGuard's peers; nil without encryption.
+func (a *Agent) peers() (map[wireguard.Key]wireguard.State, error) {
+	if a.config.Encryption != node.EncryptionWireGuard {
+		return nil, nil
+	}
+	return wireguard.States()
+}
+
+// handshakeRecent is how old the last handshake with a peer is at most while packets are sent: WireGuard makes another one
+// after 120 seconds, and uses no key for longer than 180 (WireGuard whitepaper, 6.1).
+const handshakeRecent = 180 * time.Second
+
+// collectEncryption collects what the kernel knows of WireGuard's device and peers; nothing without encryption.
+func (a *Agent) collectEncryption(out chan<- prometheus.Metric, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
+	if a.config.Encryption != node.EncryptionWireGuard {
+		return
+	}
+	peers := prometheus.NewDesc("beeline_wireguard_peers", "Other nodes as peers of WireGuard, by their last handshake: recent (while packets are sent), old, or none yet.", []string{"handshake"}, nil)
+	states, err := a.peers()
+	received, sent, errTraffic := wireguard.Traffic()
+	if err := errors.Join(err, errTraffic); err != nil {
+		out <- prometheus.NewInvalidMetric(peers, err)
+		return
+	}
+	for handshake, n := range byHandshake(states, time.Now()) {
+		gauge(peers, float64(n), handshake)
+	}
+	counter(prometheus.NewDesc("beeline_wireguard_received_bytes_total", "Bytes of packets that WireGuard has decrypted.", nil, nil), float64(received))
+	counter(prometheus.NewDesc("beeline_wireguard_sent_bytes_total", "Bytes of packets that WireGuard has encrypted.", nil, nil), float64(sent))
+}
+
+// byHandshake counts peers by the age of their last handshake.
+func byHandshake(states map[wireguard.Key]wireguard.State, now time.Time) map[string]int {
+	n := map[string]int{"recent": 0, "old": 0, "none": 0}
+	for _, s := range states {
+		switch {
+		case s.Handshake.IsZero():
+			n["none"]++
+		case now.Sub(s.Handshake) <= handshakeRecent:
+			n["recent"]++
+		default:
+			n["old"]++
+		}
+	}
+	return n
 }
 
 // publishKey gives other nodes this node's public key, by the API server. Without one, the Node's manifest has it.

@@ -115,6 +115,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	for path, nodes := range byPath {
 		gauge(prometheus.NewDesc("beeline_nodes", "Other nodes by the path to their pods.", []string{"path"}, nil), float64(nodes), path)
 	}
+	a.collectEncryption(out, gauge, counter)
 	objects := prometheus.NewDesc("beeline_cluster_objects", "Objects of the cluster in the agent's snapshot, by kind; missing until a kind is listed.", []string{"kind"}, nil)
 	for _, o := range s.Cluster.Objects {
 		if o.Synced {

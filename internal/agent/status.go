@@ -28,6 +28,11 @@ func (a *Agent) Ready(context.Context) error {
 func (a *Agent) Status(context.Context) (*agentapi.Status, error) {
 	s := a.nodeStatus()
 	s.Translation = a.translation()
+	peers, err := a.peers()
+	if err != nil {
+		s.Problems = append(s.Problems, fmt.Sprintf("the state of WireGuard's peers is unknown: %v", err))
+	}
+	withPeers(s.Nodes, peers)
 	if err := a.addPrograms(s); err != nil {
 		return nil, err
 	}

@@ -231,6 +231,23 @@ type RemoteNode struct {
 	MTU int `json:"mtu,omitempty"`
 	// MAC is empty while the neighbour is unresolved; the kernel then resolves it packet by packet.
 	MAC string `json:"mac,omitempty"`
+	// Encryption is nil where packets to the node are not encrypted.
+	Encryption *NodeEncryption `json:"encryption,omitempty"`
+}
+
+// NodeEncryption is another node as a peer of WireGuard.
+type NodeEncryption struct {
+	// Pending says why packets to the node are dropped, which have to be encrypted; empty if they are encrypted.
+	Pending string `json:"pending,omitempty"`
+	// PublicKey is the node's key in base64; empty without a usable one.
+	PublicKey string `json:"publicKey,omitempty"`
+	// Endpoint is where encrypted packets to it are sent.
+	Endpoint string `json:"endpoint,omitempty"`
+	// LastHandshake is in RFC 3339; empty before the first one. While packets are sent there is one in two minutes.
+	LastHandshake string `json:"lastHandshake,omitempty"`
+	// ReceivedBytes and SentBytes are those of encrypted packets, since the peer was added.
+	ReceivedBytes int64 `json:"receivedBytes"`
+	SentBytes     int64 `json:"sentBytes"`
 }
 
 // Cluster is the source of the cluster's state, with counts of its objects.

@@ -236,8 +236,10 @@ func (d *Desired) addNode(n cluster.Node, own cluster.Node, f Facts) {
 		}
 		path, mtu := agentapi.NodePathRouted, 0
 		if f.encrypted(n) {
-			mtu = d.addEncrypted(n, ipv4, own, f)
-			path = encryptedPath(mtu)
+			var pending string
+			mtu, pending = d.addEncrypted(n, ipv4, own, f)
+			path = encryptedPath(pending)
+			node.Encryption = f.peerOf(n, pending, node.Encryption)
 		} else if f.tunnelled(n, ipv4) {
 			if m, ok := d.addTunnelled(n, ipv4, own, f); ok {
 				path, mtu = agentapi.NodePathVXLAN, m

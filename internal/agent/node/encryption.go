@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -128,18 +129,31 @@ var closedRoute = fwd.Route{Kind: fwd.RouteEncrypted, MTU: maxMTU}
 
 // addEncrypted adds the routes to a node's addresses of one family through WireGuard. What cannot be encrypted is dropped,
 // also by the kernel stack.
-func (d *Desired) addEncrypted(n cluster.Node, ipv4 bool, own cluster.Node, f Facts) (mtu int) {
+// pending is the reason; empty for what is encrypted.
+func (d *Desired) addEncrypted(n cluster.Node, ipv4 bool, own cluster.Node, f Facts) (mtu int, pending string) {
 	end, _ := f.tunnelEnd(n)
-	to, reason := closedRoute, f.encryptionPending(n, ipv4)
+	to, pending := closedRoute, f.encryptionPending(n, ipv4)
 	to.NextHop = end
-	if reason != "" {
-		d.unreachable(n, ipv4, reason)
+	if pending != "" {
+		d.unreachable(n, ipv4, pending)
 	} else {
 		mtu = f.encryptedMTU(end)
 		to.Interface, to.MTU = f.Encryption.Index, mtu
 	}
 	d.addThroughTunnel(n, ipv4, own, f, to)
-	return mtu
+	return mtu, pending
+}
+
+// peerOf is the peer of a node, for status; of both families it has the first reason.
+func (f Facts) peerOf(n cluster.Node, pending string, before *agentapi.NodeEncryption) *agentapi.NodeEncryption {
+	if before != nil {
+		return &agentapi.NodeEncryption{Pending: cmp.Or(before.Pending, pending), PublicKey: before.PublicKey}
+	}
+	e := &agentapi.NodeEncryption{Pending: pending}
+	if f.wrongKeys[n.Name] == "" {
+		e.PublicKey = n.WireGuardKey
+	}
+	return e
 }
 
 // encryptionPending says why packets to a node cannot be encrypted; empty if they can.
@@ -175,8 +189,8 @@ func (d *Desired) addEncryptedRanges(f Facts) {
 }
 
 // encryptedPath is the path of a node, for status.
-func encryptedPath(mtu int) string {
-	if mtu == 0 {
+func encryptedPath(pending string) string {
+	if pending != "" {
 		return agentapi.NodePathPending
 	}
 	return agentapi.NodePathWireGuard

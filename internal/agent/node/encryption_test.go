@@ -68,6 +68,9 @@ func TestDesireEncrypted(t *testing.T) {
 	if d.Nodes[0].Path != agentapi.NodePathWireGuard || d.Nodes[0].MTU != 1440 || d.Nodes[1].Path != agentapi.NodePathPending {
 		t.Errorf("nodes %+v", d.Nodes)
 	}
+	if b, c := d.Nodes[0].Encryption, d.Nodes[1].Encryption; b == nil || c == nil || b.PublicKey != keyOf(2) || b.Pending != "" || c.PublicKey != "" || !strings.Contains(c.Pending, "has no key") {
+		t.Errorf("peers %+v and %+v", b, c)
+	}
 	if spec, needed := f.TunnelSpec(); !needed || spec.MTU != 1440 {
 		t.Errorf("the VXLAN device, through which the stack sends: %+v, needed %t", spec, needed)
 	}

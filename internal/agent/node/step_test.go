@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/device/route"
 )
@@ -77,8 +79,8 @@ func TestStepToNodes(t *testing.T) {
 					if g, w := slices.SortedFunc(slices.Values(got.KernelRoutes), order), slices.SortedFunc(slices.Values(want.KernelRoutes), order); !slices.Equal(g, w) {
 						t.Fatalf("the kernel's routes are\n%v, want\n%v", g, w)
 					}
-					if fmt.Sprint(got.Nodes) != fmt.Sprint(want.Nodes) {
-						t.Fatalf("status has\n%v, want\n%v", got.Nodes, want.Nodes)
+					if difference := cmp.Diff(want.Nodes, got.Nodes, byValue); difference != "" {
+						t.Fatalf("status (-want +got):\n%s", difference)
 					}
 					if len(config.NonMasquerade) == 0 && step.Nested {
 						t.Fatalf("nested: %v", step.Set)
