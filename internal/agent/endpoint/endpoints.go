@@ -52,6 +52,8 @@ type Options struct {
 	Datapath Datapath
 	// AttachForStack attaches what uplinks need for the first pod that goes through the kernel stack. The lock is held.
 	AttachForStack func() error
+	// LoadParent loads what AttachParent attaches, which takes half a second for the first time. The lock is not held.
+	LoadParent func() error
 	// AttachParent attaches what a device needs before it gets macvlan devices of pods. The lock is held.
 	AttachParent func(name string, index int) error
 	// Reconcile requests a reconciliation.

@@ -26,15 +26,17 @@ func (e *Endpoints) prepareMacvlan(pool string) (*agentapi.Preparation, error) {
 		return nil, agentapi.Errorf(agentapi.CodeNoDevice, "macvlan devices need --routing=%s: the programs of their uplink forward", node.RoutingEBPF)
 	}
 	e.Lock.Lock()
-	defer e.Lock.Unlock()
-	uplink, err := e.poolUplink(pool)
+	_, err := e.findParent(pool)
+	e.Lock.Unlock()
 	if err != nil {
-		return nil, agentapi.Errorf(agentapi.CodeNoDevice, "%v", err)
+		return nil, err
 	}
-	found, err := parent.Find(uplink.Name)
-	if errors.Is(err, parent.ErrUnsuitable) {
-		return nil, agentapi.Errorf(agentapi.CodeNoDevice, "IPPool %s: %v", pool, err)
+	if err := e.LoadParent(); err != nil { // without the lock: other requests do not wait for the verifier
+		return nil, fmt.Errorf("programs of macvlan devices: %w", err)
 	}
+	e.Lock.Lock()
+	defer e.Lock.Unlock()
+	found, err := e.findParent(pool)
 	if err == nil {
 		err = e.AttachParent(found.Name, found.Index)
 	}
@@ -42,6 +44,19 @@ func (e *Endpoints) prepareMacvlan(pool string) (*agentapi.Preparation, error) {
 		return nil, err
 	}
 	return &agentapi.Preparation{Device: string(device.Macvlan), Parent: found.Index}, nil
+}
+
+// findParent finds the parent of a pool's macvlan devices. The lock is held.
+func (e *Endpoints) findParent(pool string) (found parent.Parent, err error) {
+	uplink, err := e.poolUplink(pool)
+	if err != nil {
+		return found, agentapi.Errorf(agentapi.CodeNoDevice, "%v", err)
+	}
+	found, err = parent.Find(uplink.Name)
+	if errors.Is(err, parent.ErrUnsuitable) {
+		return found, agentapi.Errorf(agentapi.CodeNoDevice, "IPPool %s: %v", pool, err)
+	}
+	return found, err
 }
 
 // completeMacvlan sets what the pod of a new endpoint with a macvlan device needs to know. The lock is held.

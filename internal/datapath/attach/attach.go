@@ -71,6 +71,15 @@ func (t *Attacher) AttachParent(name string, ifindex int) error {
 	return errors.Join(t.takeRenamed(name, ifindex), joined(t.attachAll(name, ifindex, t.parentPrograms())))
 }
 
+// LoadParent loads the programs that AttachParent attaches. The verifier takes half a second for them.
+func (t *Attacher) LoadParent() (err error) {
+	for _, name := range t.parentPrograms() {
+		_, failed := t.objects.Program(name)
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
 // SetStackSends says whether, with eBPF routing, the host's stack sends packets that uplinks must translate: from
 // pods that it forwards, and replies of the node itself as a backend. If it returns true, the value has changed:
 // attach the uplinks again.

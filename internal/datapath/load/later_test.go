@@ -5,7 +5,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
@@ -91,4 +94,33 @@ func TestProgramsAreLoadedLater(t *testing.T) {
 	if first == nil || second == nil || !strings.HasPrefix(second.Error(), first.Error()+" (tried ") {
 		t.Errorf("errors %v and %v", first, second)
 	}
+	if o.Programs[bpf.ProgFromMacvlan] != nil {
+		t.Error("a rejected program is there")
+	}
+
+	// Later it is, whoever comes first, and once.
+	o.Age(bpf.ProgFromMacvlan, load.RetryAfter)
+	const callers = 4
+	got := make([]*ebpf.Program, callers)
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			p, err := o.Program(bpf.ProgFromMacvlan)
+			if got[i] = p; err != nil {
+				t.Errorf("not tried again after %s: %v", load.RetryAfter, err)
+			}
+		})
+	}
+	all.Wait()
+	for _, p := range got {
+		if p == nil || p != got[0] {
+			t.Errorf("programs of callers at once: %v", got)
+		}
+	}
+	// Other devices do not wait for the verifier.
+	o.WhileLoading(func() {
+		if p, err := o.Program(bpf.ProgFromPod); p == nil || err != nil {
+			t.Errorf("a loaded program, while another is loaded: %v", err)
+		}
+	})
 }

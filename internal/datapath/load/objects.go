@@ -38,7 +38,8 @@ type Objects struct {
 	// Committed says that the next agent adopts these pins.
 	Committed bool
 
-	lock     sync.Mutex           // of Programs, to which Program adds, and of:
+	lock     sync.Mutex           // of Programs, to which Program adds
+	loading  sync.Mutex           // held while the verifier runs, before lock; also of:
 	rejected map[string]rejection // by program
 }
 
@@ -122,7 +123,9 @@ func (o *Objects) Commit() error {
 
 // Close releases the agent's references to programs and maps; what is pinned keeps working.
 func (o *Objects) Close() error {
-	o.lock.Lock() // a program may just be loaded
+	o.loading.Lock() // a program may just be loaded
+	defer o.loading.Unlock()
+	o.lock.Lock()
 	defer o.lock.Unlock()
 	return errors.Join(closeMaps(o.Resized), o.collection.Close())
 }

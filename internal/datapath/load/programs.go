@@ -101,11 +101,15 @@ type rejection struct {
 	at     time.Time
 }
 
-// Program returns a program of the configuration. Its first caller loads it, if Open has not.
+// Program returns a program of the configuration. Its first caller loads it, if Open has not. Meanwhile callers for
+// loaded programs do not wait.
 func (o *Objects) Program(name string) (*ebpf.Program, error) {
-	o.lock.Lock()
-	defer o.lock.Unlock()
-	if p := o.Programs[name]; p != nil {
+	if p := o.loaded(name); p != nil {
+		return p, nil
+	}
+	o.loading.Lock()
+	defer o.loading.Unlock()
+	if p := o.loaded(name); p != nil {
 		return p, nil
 	}
 	if !slices.Contains(o.Config.Programs(), name) {
@@ -120,14 +124,21 @@ func (o *Objects) Program(name string) (*ebpf.Program, error) {
 		return nil, err
 	}
 	o.Log.Info("program loaded", "program", name, "took", time.Since(begin).Round(time.Millisecond))
-	return o.Programs[name], nil
+	return o.loaded(name), nil
+}
+
+// loaded returns a loaded program, or nil.
+func (o *Objects) loaded(name string) *ebpf.Program {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	return o.Programs[name]
 }
 
 // LoadMore loads those of the programs that are not loaded yet.
 func (o *Objects) LoadMore(programs ...string) error {
-	o.lock.Lock()
-	defer o.lock.Unlock()
-	missing := slices.DeleteFunc(slices.Clone(programs), func(name string) bool { return o.Programs[name] != nil })
+	o.loading.Lock()
+	defer o.loading.Unlock()
+	missing := slices.DeleteFunc(slices.Clone(programs), func(name string) bool { return o.loaded(name) != nil })
 	if len(missing) == 0 {
 		return nil
 	}
@@ -135,7 +146,7 @@ func (o *Objects) LoadMore(programs ...string) error {
 }
 
 // loadMore loads programs with the maps and constants of the others. It reads the object again, whose instructions take
-// megabytes.
+// megabytes. The caller holds loading.
 func (o *Objects) loadMore(programs ...string) error {
 	l, err := NewLoader(o.Config, o.Log)
 	if err != nil {
@@ -145,6 +156,8 @@ func (o *Objects) loadMore(programs ...string) error {
 	if err != nil {
 		return fmt.Errorf("load %s: %w", strings.Join(programs, ", "), err)
 	}
+	o.lock.Lock()
 	gomaps.Copy(o.Programs, more.Programs)
+	o.lock.Unlock()
 	return more.Maps.Close()
 }
