@@ -47,6 +47,8 @@ type Facts struct {
 	// IPPools are those of the cluster. VLANs are the VLAN devices of those that this node may have pods of; they are among Uplinks, too.
 	IPPools []*cluster.IPPool
 	VLANs   VLANs
+	// Answers are the devices on which this node answers for the addresses of pods whose IPPool was deleted.
+	Answers map[netip.Addr]int
 	// Claims name the Nodes with addresses of this node: see OwnFirst.
 	Claims []string
 	// APIServer are the addresses at which this agent reaches the API server.

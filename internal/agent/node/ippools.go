@@ -74,9 +74,30 @@ func rangesOf(n cluster.Node) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(n.PodCIDRs), netip.Prefix.IsSingleIP)
 }
 
+// OfDeletedPools gives the addresses of pods with veth or netkit devices whose IPPool was deleted, or is not known yet.
+func OfDeletedPools(endpoints []agentapi.Endpoint, pools []*cluster.IPPool) (all []netip.Addr) {
+	for _, e := range endpoints {
+		if e.Pool != "" && e.Macvlan == nil && !slices.ContainsFunc(pools, func(p *cluster.IPPool) bool { return p.Name == e.Pool }) {
+			all = append(all, e.Addresses...)
+		}
+	}
+	return all
+}
+
+// proxyUplink is the uplink of a pod's pool. After the pool was deleted it stays the one on which this node answers for the pod.
+func (f Facts) proxyUplink(e agentapi.Endpoint, a netip.Addr) (netdev.Uplink, error) {
+	uplinks := f.AllUplinks()
+	if device, answers := f.Answers[a]; answers {
+		if at := slices.IndexFunc(uplinks, func(u netdev.Uplink) bool { return u.Index == device }); at >= 0 {
+			return uplinks[at], nil
+		}
+	}
+	return PoolUplink(f.IPPools, uplinks, f.VLANs, e.Pool)
+}
+
 // addProxy makes the node answer for an address of an IPPool on the uplink of the pool.
 func (d *Desired) addProxy(e agentapi.Endpoint, a netip.Addr, f Facts) {
-	u, err := PoolUplink(f.IPPools, f.AllUplinks(), f.VLANs, e.Pool)
+	u, err := f.proxyUplink(e, a)
 	if err != nil {
 		d.PodProblem(e.Pod, "pod %s: %v: other hosts do not reach address %s", e.PodName(), err, a)
 		return

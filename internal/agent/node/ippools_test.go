@@ -10,6 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device/netdev"
+	"github.com/beeline-cni/beeline/internal/device/vlan"
 )
 
 // The addresses of IPPools that pods of other nodes have are ranges of these nodes. Addresses of nodes and of this node's pods are not.
@@ -109,5 +110,34 @@ func TestDesiredPoolEndpoint(t *testing.T) {
 	facts.IPPools[0].Uplink = "eth7"
 	if d := Desire(facts); len(d.Pods) != 1 || len(d.Proxies) != 0 {
 		t.Errorf("without the pool's uplink: problems %v, answers for %v", d.Pods, d.Proxies)
+	}
+}
+
+// After a pool was deleted, the node answers for its pods on the device where it did, also if that is a VLAN's.
+func TestAnswersOfDeletedPools(t *testing.T) {
+	addr := netip.MustParseAddr
+	first, second, seven := netdev.Uplink{Name: "eth0", Index: 7}, netdev.Uplink{Name: "eth1", Index: 8}, netdev.Uplink{Name: "eth0.7", Index: 9}
+	endpoints := []agentapi.Endpoint{
+		{Pool: "gone", Addresses: []netip.Addr{addr("192.0.2.100"), addr("2001:db8::100")}}, {Pool: "gone", Addresses: []netip.Addr{addr("192.0.2.101")}},
+		{Pool: "office", Addresses: []netip.Addr{addr("192.0.2.102")}}, {Pool: "gone", Addresses: []netip.Addr{addr("192.0.2.103")}, Macvlan: &agentapi.Macvlan{}},
+		{Addresses: []netip.Addr{addr("10.1.0.5")}},
+	}
+	pools := []*cluster.IPPool{{Name: "office", Uplink: "eth1"}}
+	if got := OfDeletedPools(endpoints, pools); !slices.Equal(got, []netip.Addr{addr("192.0.2.100"), addr("2001:db8::100"), addr("192.0.2.101")}) {
+		t.Errorf("addresses of deleted pools: %v", got)
+	}
+	d := Desire(Facts{
+		Config: Config{NodeName: "a"}, Uplink: &first, Uplinks: []netdev.Uplink{second, seven}, Endpoints: endpoints, IPPools: pools,
+		Snapshot: &cluster.Snapshot{Nodes: []cluster.Node{{Name: "a"}}},
+		Answers:  map[netip.Addr]int{addr("192.0.2.100"): 9, addr("2001:db8::100"): 8, addr("192.0.2.101"): 77},
+	})
+	want := map[int][]netip.Addr{9: {addr("192.0.2.100")}, 8: {addr("2001:db8::100"), addr("192.0.2.102")}, 7: {addr("192.0.2.101")}}
+	if fmt.Sprint(d.Proxies) != fmt.Sprint(want) {
+		t.Errorf("answers %v, want %v", d.Proxies, want)
+	}
+	devices := []vlan.Device{{Name: "eth0.7", Index: 9}, {Name: "eth0.8", Index: 10}, {Name: "eth0.9", Index: 11}}
+	answers := map[netip.Addr]int{addr("192.0.2.100"): 9, addr("192.0.2.101"): 9, addr("192.0.2.102"): 11}
+	if got := Answering(devices, answers, []netdev.Uplink{first, {Index: 11}}); len(got) != 1 || got[0].Index != 9 {
+		t.Errorf("devices besides the uplinks: %v", got)
 	}
 }

@@ -63,6 +63,20 @@ func (v VLANs) Devices(uplinks []netdev.Uplink) (all []netdev.Uplink) {
 	return all
 }
 
+// Answering gives the devices on which this node answers for pods of deleted IPPools, and which uplinks does not have.
+func Answering(devices []vlan.Device, answers map[netip.Addr]int, uplinks []netdev.Uplink) (all []vlan.Device) {
+	used := map[int]bool{}
+	for _, device := range answers {
+		used[device] = true
+	}
+	for _, d := range devices {
+		if used[d.Index] && !slices.ContainsFunc(uplinks, func(u netdev.Uplink) bool { return u.Index == d.Index }) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
 // VLANPools are the IPPools with VLANs that a node may have pods of.
 func VLANPools(pools []*cluster.IPPool, own cluster.Node) (all []*cluster.IPPool) {
 	for _, p := range pools {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -191,6 +192,11 @@ func (r *Reconciler) facts() (node.Facts, error) {
 		return f, err
 	}
 	f.Endpoints = slices.Collect(r.Endpoints.All())
+	if deleted := node.OfDeletedPools(f.Endpoints, f.IPPools); len(deleted) > 0 {
+		if f.Answers, err = answersFor(deleted); err != nil {
+			return f, err
+		}
+	}
 	if f.Uplink != nil {
 		if f.Uplinks, f.NoUplinks, err = netdev.FindMoreUplinks(uplink, value.List(r.Config.Uplink), f.Routes); err != nil {
 			return f, err
@@ -203,6 +209,13 @@ func (r *Reconciler) facts() (node.Facts, error) {
 		f.APIServer = server.Addresses()
 	}
 	return f, nil
+}
+
+// answersFor gives the devices on which the kernel answers for addresses.
+func answersFor(addresses []netip.Addr) (map[netip.Addr]int, error) {
+	all, err := neigh.Proxies()
+	maps.DeleteFunc(all, func(a netip.Addr, _ int) bool { return !slices.Contains(addresses, a) })
+	return all, err
 }
 
 // apply writes the desired state to the kernel. Order matters: tables are filled before programs use them, and

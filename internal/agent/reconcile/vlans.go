@@ -16,7 +16,7 @@ func (r *Reconciler) syncVLANs(f *node.Facts) error {
 	own, known := f.Snapshot.Node(r.Config.NodeName)
 	whole := known && !f.Unknown && !r.snapshot.Incomplete
 	pools := node.VLANPools(f.IPPools, own)
-	if len(pools) == 0 && whole && r.noVLANs {
+	if len(pools) == 0 && whole && r.noVLANs && len(f.Answers) == 0 {
 		return nil
 	}
 	devices, err := vlan.List()
@@ -34,6 +34,11 @@ func (r *Reconciler) syncVLANs(f *node.Facts) error {
 		f.VLANs[pool.Name] = node.VLAN{Uplink: u, Device: device, MTU: base.MTU, Missing: err}
 	}
 	f.Uplinks = append(f.Uplinks, f.VLANs.Devices(f.AllUplinks())...)
+	for _, d := range node.Answering(devices, f.Answers, f.AllUplinks()) {
+		if u, err := netdev.FindByIndex(d.Index); err == nil { // else it has vanished
+			f.Uplinks = append(f.Uplinks, u)
+		}
+	}
 	if !whole {
 		return nil
 	}

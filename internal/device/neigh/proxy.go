@@ -51,6 +51,18 @@ func Proxy(wanted map[int][]netip.Addr) (changed int, err error) {
 	return changed, errors.Join(errs...)
 }
 
+// Proxies gives the device of each address that the kernel answers for because of Proxy or AddProxy.
+func Proxies() (map[netip.Addr]int, error) {
+	entries, err := dumpTable(unix.AF_UNSPEC, 0, netlink.NTF_PROXY)
+	devices := map[netip.Addr]int{}
+	for _, e := range entries {
+		if e.Protocol == rtnl.Protocol {
+			devices[e.Addr] = e.Device
+		}
+	}
+	return devices, err
+}
+
 // AddProxy makes the kernel answer for one more address.
 func AddProxy(device int, a netip.Addr) error { return proxy{device, a.Unmap()}.add() }
 
