@@ -3,9 +3,12 @@ package route
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
@@ -22,6 +25,15 @@ const (
 	fromNodePriority  = 188
 	blackholePriority = 189
 	tunnelPriority    = 190
+	// Those of Sources. Packets with other source addresses skip from the second to the last one. Those between look up TunnelTable, table
+	// main without its default routes, and the table of the Source, for each address of a pod. Begin and end do nothing: they are targets.
+	sourceEnterPriority  = 191
+	sourceSkipPriority   = 192
+	sourceBeginPriority  = 193
+	sourceTunnelPriority = 194
+	sourceMainPriority   = 195
+	sourcePriority       = 196
+	sourceEndPriority    = 197
 )
 
 // rule is one of Beeline's rules.
@@ -30,8 +42,10 @@ type rule struct {
 	to, from         netip.Prefix
 	// device is the ingress device.
 	device string
-	// table to look up; 0 for a rule that drops.
+	// table to look up; 0 for a rule that drops, skips or does nothing.
 	table int
+	// skipTo is the priority of the next rule to look at; 0 for other rules.
+	skipTo int
 }
 
 // Blackholes says which forwarded packets the kernel drops, without an ICMP error, while no program enforces policy on them.
@@ -73,24 +87,25 @@ func (b Blackholes) rules() map[rule]bool {
 	return all
 }
 
-// SyncTunnelRules makes Beeline's rules, except those of SyncBlackholes, equal to one rule for each source prefix that looks up
+// SyncTunnelRules makes Beeline's rules, except those of SyncBlackholes and SyncSources, equal to one rule for each source prefix that looks up
 // TunnelTable. It returns how many rules it added or deleted. Rules of others stay.
 func SyncTunnelRules(sources []netip.Prefix) (changed int, err error) {
 	want := map[rule]bool{}
 	for _, p := range sources {
 		want[rule{family: rtnl.Family(p.Addr()), priority: tunnelPriority, from: p.Masked(), table: TunnelTable}] = true
 	}
-	return syncRules(want, func(r rule) bool { return !isBlackhole(r) }, false)
+	return syncRules(want, func(r rule) bool { return !isBlackhole(r) && !isOfSource(r) }, false)
 }
 
-// syncRules makes Beeline's rules of one kind equal to those missing; with keep it only adds.
+// syncRules makes Beeline's rules of one kind equal to those missing; with keep it only adds. It deletes the last ones first and adds the first ones
+// first: a rule that skips others has no effect until its target exists.
 func syncRules(missing map[rule]bool, ofKind func(rule) bool, keep bool) (changed int, err error) {
 	present, err := ourRules()
 	if err != nil {
 		return 0, err
 	}
 	var errs []error
-	for _, listed := range present {
+	for _, listed := range slices.Backward(present) {
 		r := parseRule(listed)
 		if missing[r] {
 			delete(missing, r) // so that a duplicate is deleted
@@ -105,7 +120,7 @@ func syncRules(missing map[rule]bool, ofKind func(rule) bool, keep bool) (change
 		}
 		changed++
 	}
-	for r := range missing {
+	for _, r := range sorted(missing) {
 		if err := netlink.RuleAdd(r.kernel()); err != nil {
 			errs = append(errs, fmt.Errorf("add rule %s: %w", r.kernel(), err))
 			continue
@@ -115,11 +130,17 @@ func syncRules(missing map[rule]bool, ofKind func(rule) bool, keep bool) (change
 	return changed, errors.Join(errs...)
 }
 
+// sorted are rules by their priority.
+func sorted(rules map[rule]bool) []rule {
+	return slices.SortedFunc(maps.Keys(rules), func(a, b rule) int { return a.priority - b.priority })
+}
+
 // parseRule is the reverse of kernel.
 func parseRule(listed netlink.Rule) rule {
 	r := rule{family: listed.Family, priority: listed.Priority, device: listed.IifName, table: listed.Table}
 	r.to, _ = rtnl.Prefix(listed.Dst)
 	r.from, _ = rtnl.Prefix(listed.Src)
+	r.skipTo = max(0, listed.Goto)
 	return r
 }
 
@@ -132,15 +153,28 @@ func (r rule) kernel() *netlink.Rule {
 	if r.from.IsValid() {
 		k.Src = rtnl.IPNet(r.from)
 	}
-	if r.table == 0 {
+	switch {
+	case r.skipTo != 0:
+		k.Goto = r.skipTo
+	case r.priority == sourceBeginPriority || r.priority == sourceEndPriority:
+		k.Type = nl.FR_ACT_NOP
+	case r.table == 0:
 		k.Type = unix.RTN_BLACKHOLE
+	case r.priority == sourceMainPriority:
+		k.SuppressPrefixlen = 0
 	}
 	return k
 }
 
 // ourRules lists Beeline's rules of both families.
 func ourRules() ([]netlink.Rule, error) {
-	var ours []netlink.Rule
+	all, err := listRules()
+	return slices.DeleteFunc(all, func(r netlink.Rule) bool { return r.Protocol != rtnl.Protocol }), err
+}
+
+// listRules lists the rules of both families.
+func listRules() ([]netlink.Rule, error) {
+	var all []netlink.Rule
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		list, err := rtnl.Dump(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
 		if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -150,11 +184,9 @@ func ourRules() ([]netlink.Rule, error) {
 			return nil, fmt.Errorf("list rules: %w", err)
 		}
 		for _, rule := range list {
-			if rule.Protocol == rtnl.Protocol {
-				rule.Family = family
-				ours = append(ours, rule)
-			}
+			rule.Family = family
+			all = append(all, rule)
 		}
 	}
-	return ours, nil
+	return all, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 )
 
-// Table is a copy of the routes of table main and of TunnelTable, of both families. A node of a large cluster has 10,000, so callers
+// Table is a copy of the routes of table main, TunnelTable and the tables of Sources, of both families. A node of a large cluster has 10,000, so callers
 // share one copy, and only the needed attributes are decoded.
 type Table struct{ all []listed }
 
@@ -110,10 +110,10 @@ func parse(message []byte, family uint8) (r listed, wanted bool, err error) {
 		}
 		return nil
 	})
-	switch table {
-	case unix.RT_TABLE_MAIN:
-	case TunnelTable:
-		r.Table = TunnelTable
+	switch {
+	case table == unix.RT_TABLE_MAIN:
+	case table == TunnelTable || isSourceTable(int(table)):
+		r.Table = int(table)
 	default:
 		return r, false, err
 	}
@@ -183,10 +183,16 @@ func (t Table) defaults() (all []listed) {
 }
 
 // ours are Beeline's routes.
-func (t Table) ours() map[key]*listed {
-	ours := make(map[key]*listed, len(t.all))
+func (t Table) ours() map[key]*listed { return t.oursIn(func(int) bool { return true }) }
+
+// oursIn are Beeline's routes in some tables.
+func (t Table) oursIn(in func(table int) bool) map[key]*listed {
+	ours := map[key]*listed{}
+	if in(0) {
+		ours = make(map[key]*listed, len(t.all))
+	}
 	for i := range t.all {
-		if r := &t.all[i]; r.ours() {
+		if r := &t.all[i]; r.ours() && in(r.Table) {
 			ours[r.normal().key()] = r
 		}
 	}
