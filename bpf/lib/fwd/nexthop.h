@@ -83,6 +83,21 @@ static __always_inline void nexthop_from_fib(struct __sk_buff *skb, struct nat_s
 }
 
 /*
+ * Whether only the kernel stack finds the route: bpf_fib_lookup takes the default routes of table main, which the
+ * routing rules of pods of IPPools suppress, for IPv6 (Linux 6.18).
+ */
+static __always_inline bool nexthop_suppressed(const struct address *source)
+{
+	struct address pod = *source; /* Linux 6.1 takes keys from the stack only */
+	const struct endpoint *e;
+
+	if (address_is_ipv4(&pod))
+		return false;
+	e = endpoint_of(&pod);
+	return e && e->underlay && !e->parent;
+}
+
+/*
  * Resolves the next hop of packets from `source` to `destination`, their addresses after NAT. ROUTE_LOCAL: into a
  * pod. ROUTE_REMOTE, ROUTE_TUNNEL, ROUTE_ENCRYPTED: to another node. ROUTE_CLUSTER: to a pod through the kernel stack.
  * ROUTE_UNKNOWN: kernel stack. A pod that reaches itself is always redirected: the kernel stack drops packets with
@@ -114,7 +129,9 @@ GLOBAL_FN int nexthop_resolve(struct __sk_buff *skb, struct nat_state *state, st
 	} else {
 		enum route_kind kind = route_copy(destination, &fc->route);
 
-		if (kind != ROUTE_REMOTE && !route_is_tunnel(kind)) {
+		if (kind == ROUTE_UNKNOWN && nexthop_suppressed(source)) {
+			fc->route.kind = ROUTE_UNKNOWN;
+		} else if (kind != ROUTE_REMOTE && !route_is_tunnel(kind)) {
 			nexthop_from_fib(skb, state, &fc->route, source, destination);
 			fc->expires = (ktime_coarse() >> 30) + 1;
 		}

@@ -88,7 +88,9 @@ type Node struct {
 	MTU int
 	// PoolUplink gives the uplink of an IPPool, IPPool the pool, nil if it does not exist.
 	PoolUplink func(pool string) (netdev.Uplink, error)
-	IPPool     func(pool string) *cluster.IPPool
+	// RouteSource routes what a pod with this address of an IPPool sends by the routers of the pool; nil while none is known.
+	RouteSource func(pool string, a netip.Addr) error
+	IPPool      func(pool string) *cluster.IPPool
 	// Own is this node, Uplink leads to the other nodes.
 	Own    cluster.Node
 	Uplink *netdev.Uplink

@@ -14,6 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/conflict"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
 	"github.com/beeline-cni/beeline/internal/device/netdev"
+	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/sysctl"
 )
 
@@ -101,6 +102,11 @@ func (e *Endpoints) connectPool(p agentapi.Endpoint) error {
 		return err
 	}
 	for _, a := range p.Addresses {
+		if e.node.RouteSource != nil {
+			if err := e.node.RouteSource(p.Pool, a); err != nil {
+				return fmt.Errorf("routes of IPPool %s: %w", p.Pool, err)
+			}
+		}
 		if err := neigh.AddProxy(uplink.Index, a); err != nil {
 			return err
 		}
@@ -149,6 +155,9 @@ func (e *Endpoints) disconnectPool(p agentapi.Endpoint) error {
 		routes = append(routes, node.HostPrefix(a))
 		if uplink, err := e.poolUplink(p.Pool); err == nil && p.Macvlan == nil {
 			errs = append(errs, neigh.RemoveProxy(uplink.Index, a))
+		}
+		if p.Macvlan == nil {
+			errs = append(errs, route.RemoveFromSource(a))
 		}
 	}
 	return errors.Join(append(errs, e.Datapath.Routes.Change(nil, routes, false))...)

@@ -85,6 +85,8 @@ type Desired struct {
 	Neighbours []netip.Addr
 	// Proxies are the addresses that the node answers for, by the index of the uplink.
 	Proxies map[int][]netip.Addr
+	// Sources route what pods of IPPools send. A Source without pods has none yet.
+	Sources []PoolSource
 	// Masquerade says that packets from pods to external addresses get the node's address.
 	Masquerade bool
 	// Nodes are the other nodes, for status.
@@ -137,6 +139,7 @@ func Desire(f Facts) Desired {
 	for _, e := range f.Endpoints {
 		d.addEndpoint(e, own, f)
 	}
+	d.addSources(own, f)
 	for _, p := range own.PodCIDRs {
 		d.Routes[p] = fwd.Route{Kind: fwd.RouteLocal}
 		d.KernelRoutes = append(d.KernelRoutes, route.Route{Prefix: p, Unreachable: true})

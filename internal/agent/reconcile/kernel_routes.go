@@ -44,6 +44,23 @@ func (r *Reconciler) applyTunnelRules(want node.Desired) error {
 	return err
 }
 
+// applySources routes what pods of IPPools send by the routers of their pools. Without the pools (an incomplete snapshot) it changes nothing.
+func (r *Reconciler) applySources(want node.Desired, present route.Table) error {
+	if r.snapshot.Incomplete {
+		return nil
+	}
+	sources := make([]route.Source, len(want.Sources))
+	for i, s := range want.Sources {
+		sources[i] = s.Source
+	}
+	tables, _, err := route.SyncSources(sources, want.TunnelRules, present)
+	r.sources = map[string]int{}
+	for i, table := range tables {
+		r.sources[want.Sources[i].Pool] = table
+	}
+	return err
+}
+
 // parts are the joined errors.
 func parts(err error) []error {
 	if err == nil {

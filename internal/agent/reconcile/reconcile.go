@@ -54,10 +54,16 @@ func (r *Reconciler) updateEndpoints() {
 	if r.snapshot != nil {
 		pools = r.snapshot.IPPools
 	}
-	uplinks, vlans := r.uplinks, r.vlans
+	uplinks, vlans, sources, tunnels := r.uplinks, r.vlans, r.sources, r.current.TunnelRules
 	r.Endpoints.Update(endpoint.Node{
 		NotReady: r.failure, MTU: r.current.MTU, Own: r.own, Uplink: r.uplink,
 		PoolUplink: func(pool string) (netdev.Uplink, error) { return node.PoolUplink(pools, uplinks, vlans, pool) },
+		RouteSource: func(pool string, a netip.Addr) error {
+			if table := sources[pool]; table != 0 {
+				return route.AddToSource(a, table, tunnels)
+			}
+			return nil
+		},
 		IPPool: func(pool string) *cluster.IPPool {
 			at := slices.IndexFunc(pools, func(p *cluster.IPPool) bool { return p.Name == pool })
 			if at < 0 {
@@ -261,6 +267,7 @@ func (r *Reconciler) apply(want node.Desired, routes route.Table) (whole bool, w
 	}
 	step("kernel routes", "packets there from the node itself and through the kernel stack may be lost", r.applyKernelRoutes(want.KernelRoutes, routes))
 	step("routing rules", "pods on the kernel stack may not reach nodes behind tunnels", r.applyTunnelRules(want))
+	step("routes of IPPools", "pods of these pools may take other routes of this node", r.applySources(want, routes))
 	step("routing rules of closed pods", "the old rules remain", r.FailClosed.Reconcile())
 	step("WireGuard device", "it is unused and remains", r.Programs.RemoveEncryption(want))
 	step("tunnel device", "it is unused and remains", r.Programs.RemoveTunnel(want))

@@ -106,6 +106,8 @@ type Reconciler struct {
 	// vlans are the VLAN devices of IPPools. noVLANs says that this node has none that an agent has made.
 	vlans   node.VLANs
 	noVLANs bool
+	// sources are the routing tables of IPPools.
+	sources map[string]int
 	// own is this node: as the cluster reports it, or else as recovered from the datapath.
 	own     cluster.Node
 	current node.Desired

@@ -44,7 +44,8 @@ type IPPoolSpec struct {
 	Ranges []string `json:"ranges,omitempty"`
 	// Exclude are parts that pods never have, in the same form.
 	Exclude []string `json:"exclude,omitempty"`
-	// Gateways are the routers of the subnets, at most one of each family.
+	// Gateways are the routers of the subnets, at most one of each family. Pods send by them to other networks, also those whose
+	// router is their node.
 	Gateways []string `json:"gateways,omitempty"`
 	// Routes are further routes of the pods.
 	Routes []IPPoolRoute `json:"routes,omitempty"`
