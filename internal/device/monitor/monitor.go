@@ -184,6 +184,9 @@ func (m *monitor) changeOf(message syscall.NetlinkMessage) Change {
 			index = device
 		}
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
+		if route.IsOfPod(message.Data) { // by ADD and DEL, which do what follows from it
+			return Change{}
+		}
 	default:
 		return Change{}
 	}

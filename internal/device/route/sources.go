@@ -1,12 +1,14 @@
 package route
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
@@ -91,8 +93,11 @@ func RemoveFromSource(a netip.Addr) error {
 	for _, priority := range []int{sourcePriority, sourceMainPriority, sourceTunnelPriority, sourceEnterPriority} {
 		r := rule{family: rtnl.Family(a), priority: priority, from: hostPrefix(a)}
 		k := r.kernel()
-		k.Type = 0 // whichever table it looks up
-		if err := netlink.RuleDel(k); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
+		k.Type = 0                       // whichever table it looks up
+		absent := func(err error) bool { // the rule, or all rules
+			return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)
+		}
+		if err := netlink.RuleDel(k); err != nil && !absent(err) {
 			errs = append(errs, fmt.Errorf("delete rule %s: %w", k, err))
 		}
 	}
@@ -191,4 +196,25 @@ func (t Table) foreignTables() map[int]bool {
 		}
 	}
 	return all
+}
+
+// IsOfPod reports whether an RTM_NEWRULE or RTM_DELRULE message is of a rule that AddToSource adds or RemoveFromSource deletes.
+func IsOfPod(message []byte) bool {
+	const fixed = unix.SizeofRtMsg // struct fib_rule_hdr has the same layout
+	if len(message) < fixed {
+		return false
+	}
+	var protocol []byte
+	var priority uint32
+	err := rtnl.EachAttribute(message[fixed:], func(kind uint16, value []byte) error {
+		switch kind {
+		case nl.FRA_PRIORITY:
+			return rtnl.ReadNumber(value, &priority)
+		case nl.FRA_PROTOCOL:
+			protocol = value
+		}
+		return nil
+	})
+	bits := map[uint8]uint8{unix.AF_INET: 32, unix.AF_INET6: 128}[message[0]]
+	return err == nil && bytes.Equal(protocol, []byte{rtnl.Protocol}) && bits != 0 && message[2] == bits && isOfSource(rule{priority: int(priority)})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/device/devicetest"
@@ -206,5 +207,39 @@ func TestAssignTables(t *testing.T) {
 	tables, err = assignTables(all, nil, map[int]bool{sourceTableFirst: true})
 	if err == nil || tables[SourcesMax-1] != 0 || tables[SourcesMax-2] == 0 {
 		t.Errorf("one table too few: %v (error %v)", tables, err)
+	}
+}
+
+// Only Beeline's rules of single addresses are those of pods.
+func TestIsOfPod(t *testing.T) {
+	message := func(family, bits, protocol uint8, priority uint32) []byte {
+		m := nl.NewRtMsg()
+		m.Family, m.Src_len = family, bits
+		m.Table = unix.RT_TABLE_MAIN
+		all := append([]byte(nil), m.Serialize()...)
+		for _, a := range []*nl.RtAttr{
+			nl.NewRtAttr(nl.FRA_PRIORITY, nl.Uint32Attr(priority)), nl.NewRtAttr(nl.FRA_PROTOCOL, nl.Uint8Attr(protocol)),
+		} {
+			all = append(all, a.Serialize()...)
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		message []byte
+		want    bool
+	}{
+		"IPv4":           {message(unix.AF_INET, 32, rtnl.Protocol, sourcePriority), true},
+		"IPv6":           {message(unix.AF_INET6, 128, rtnl.Protocol, sourceEnterPriority), true},
+		"a subnet":       {message(unix.AF_INET, 24, rtnl.Protocol, sourceEnterPriority), false},
+		"part of IPv6":   {message(unix.AF_INET6, 32, rtnl.Protocol, sourcePriority), false},
+		"of others":      {message(unix.AF_INET, 32, unix.RTPROT_STATIC, sourcePriority), false},
+		"another rule":   {message(unix.AF_INET, 32, rtnl.Protocol, blackholePriority), false},
+		"another family": {message(unix.AF_BRIDGE, 0, rtnl.Protocol, sourcePriority), false},
+		"short":          {[]byte{unix.AF_INET}, false},
+		"cut off":        {message(unix.AF_INET, 32, rtnl.Protocol, sourcePriority)[:unix.SizeofRtMsg+3], false},
+	} {
+		if got := IsOfPod(test.message); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }
