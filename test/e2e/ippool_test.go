@@ -236,6 +236,28 @@ func TestServicesOfPoolPods(t *testing.T) {
 	}
 }
 
+// fetchOutside sends a request over TCP from a process of the test, which is outside of the pods' cgroups: no program at its sockets
+// translates. It returns the reply.
+func fetchOutside(from machine, to netip.AddrPort) (string, error) {
+	var reply string
+	err := from.netns.Do(func() error {
+		conn, err := net.DialTimeout("tcp", to.String(), patience)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		if _, err := conn.Write([]byte("request\n")); err != nil {
+			return err
+		}
+		buffer := make([]byte, 64)
+		n, err := conn.Read(buffer)
+		reply = strings.TrimSpace(string(buffer[:n]))
+		return err
+	})
+	return reply, err
+}
+
 func testServicesOfPoolPods(t *testing.T, kind string) {
 	b := newServiceLab(t)
 	b.writeManifest("ippool.yaml", poolOf("office", b.here, kind, 230, 239))
@@ -254,26 +276,6 @@ func testServicesOfPoolPods(t *testing.T, kind string) {
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", b.far))
 	for _, a := range serviceOfFar {
 		b.expectReply(second, netip.AddrPortFrom(a, servicePort), b.far)
-	}
-	// A process of the test is outside of the pods' cgroups: no program at its sockets translates.
-	fetchOutside := func(from machine, to netip.AddrPort) (string, error) {
-		var reply string
-		err := from.netns.Do(func() error {
-			conn, err := net.DialTimeout("tcp", to.String(), patience)
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			_ = conn.SetDeadline(time.Now().Add(patience))
-			if _, err := conn.Write([]byte("request\n")); err != nil {
-				return err
-			}
-			buffer := make([]byte, 64)
-			n, err := conn.Read(buffer)
-			reply = strings.TrimSpace(string(buffer[:n]))
-			return err
-		})
-		return reply, err
 	}
 	expectOutside := func(from machine, to netip.AddrPort, want machine) {
 		t.Helper()
