@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl"
 
 	"github.com/beeline-cni/beeline/internal/agent/encryption"
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -410,4 +411,96 @@ func TestEncryptionAbandoned(t *testing.T) {
 		t.Errorf("pods do not use that device: %v", err)
 	}
 	w.expect(t, "pods of an abandoned node")
+}
+
+// peersOf are the public keys of the peers of a node's device.
+func (c *cluster) peersOf(n *node) (keys []string) {
+	c.t.Helper()
+	err := n.Netns.Do(func() error {
+		client, err := wgctrl.New()
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		device, err := client.Device(wireguard.Name)
+		if err != nil {
+			return err
+		}
+		for _, p := range device.Peers {
+			keys = append(keys, p.PublicKey.String())
+		}
+		return nil
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return keys
+}
+
+// TestEncryptionRotation gives each node a new key: the others follow before they reconcile all, connections go on, and
+// nothing goes in plaintext. The kernel checks the way back strictly at all devices.
+func TestEncryptionRotation(t *testing.T) {
+	t.Parallel()
+	c := upEncrypted(t, testbed.Options{IPv6: true})
+	p := c.addPods()
+	w := c.tapUplink(c.nodes[0], c.podRanges())
+	for _, n := range c.nodes {
+		c.sysctl(n, "net/ipv4/conf/all/rp_filter", "1")
+	}
+	streams := c.startStreams([2]*testbed.Pod{p.a, p.far}, [2]*testbed.Pod{p.far, p.b})
+	for i, n := range c.nodes {
+		other := c.nodes[1-i]
+		old := n.object.Annotations[v1alpha1.AnnotationWireGuardKey]
+		if err := os.Remove(n.keyFile()); err != nil {
+			t.Fatal(err)
+		}
+		c.publish(n)
+		now := n.object.Annotations[v1alpha1.AnnotationWireGuardKey]
+		deadline := time.Now().Add(25 * time.Second)
+		for keys := c.peersOf(other); now == old || len(keys) != 1 || keys[0] != now; keys = c.peersOf(other) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s has peers %v, want %s instead of %s", other.Name, keys, now, old)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		c.restart(n, current(t), n.encrypted()...)
+		streams.waitProgress()
+	}
+	streams.finish()
+	for _, from := range []*testbed.Pod{p.a, asPod(c.nodes[0], p.far)} {
+		if err := c.reach(from, p.far); err != nil {
+			t.Error(err)
+		}
+	}
+	w.expect(t, "rotation")
+}
+
+// TestEncryptionOff turns encryption off as the manual says, while connections go on.
+func TestEncryptionOff(t *testing.T) {
+	t.Parallel()
+	c := upEncrypted(t, testbed.Options{IPv6: true})
+	p := c.addPods()
+	streams := c.startStreams([2]*testbed.Pod{p.a, p.far}, [2]*testbed.Pod{p.far, p.b})
+	for _, n := range c.nodes {
+		c.restart(n, current(t), n.encrypted("--encryption-strict=false")...)
+	}
+	streams.waitProgress()
+	for _, n := range c.nodes {
+		c.restart(n, current(t))
+		n.object.Annotations = nil // its agent takes the key back, where there is an API server
+		c.writeNode(n)
+		streams.waitProgress()
+	}
+	streams.finish()
+	for _, n := range c.nodes {
+		c.waitNoProblem(n)
+		if out, err := n.Netns.Output(t.Context(), "ip", "link", "show", wireguard.Name); err == nil {
+			t.Errorf("%s still has the device:\n%s", n.Name, out)
+		}
+	}
+	c.wantPathsTo(c.nodes[0], map[string]string{"n2": "direct 1500"})
+	c.waitMTU(p.a, 1500)
+	if err := c.reach(p.a, p.far); err != nil {
+		t.Error(err)
+	}
 }

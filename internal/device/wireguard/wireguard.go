@@ -125,8 +125,9 @@ func configure(spec Spec) error {
 	return nil
 }
 
-// setUp sets the attributes of the link that can change, and sets it up. The kernel's check of the way back is off: the
-// node's own routes to pods lead to the VXLAN device, whose program redirects to this one.
+// setUp sets the attributes of the link that can change, and sets it up. The kernel's check of the way back is loose: the
+// node's own routes to pods lead to the VXLAN device, whose program redirects to this one. Off would not do, since the kernel
+// takes the larger of the device's number and that of all devices, and 1 is strict.
 func setUp(link netlink.Link, spec Spec, attach func(index int) error) error {
 	attrs := link.Attrs()
 	if attrs.MTU != spec.MTU {
@@ -134,7 +135,7 @@ func setUp(link netlink.Link, spec Spec, attach func(index int) error) error {
 			return fmt.Errorf("set MTU of %s to %d: %w", Name, spec.MTU, err)
 		}
 	}
-	if err := sysctl.SetDevice("ipv4", Name, "rp_filter=0", "forwarding=1"); err != nil {
+	if err := sysctl.SetDevice("ipv4", Name, "rp_filter=2", "forwarding=1"); err != nil {
 		return err
 	}
 	if err := sysctl.SetDevice("ipv6", Name, "addr_gen_mode=1", "accept_ra=0", "disable_ipv6=0", "forwarding=1"); err != nil {
