@@ -23,41 +23,76 @@ func difference(present *wgtypes.Device, spec Spec) (change wgtypes.Config, need
 	for _, p := range spec.Peers {
 		wanted[p.PublicKey] = p
 	}
-	before := map[Key]wgtypes.Peer{}
+	before, lost := map[Key]wgtypes.Peer{}, []netip.Prefix{}
 	for _, p := range present.Peers {
 		before[p.PublicKey] = p
 		if _, keep := wanted[p.PublicKey]; !keep && !spec.Partial {
 			change.Peers = append(change.Peers, wgtypes.PeerConfig{PublicKey: p.PublicKey, Remove: true})
 		}
 	}
+	var changed []wgtypes.PeerConfig
 	for _, p := range spec.Peers {
-		if c, differs := peerDifference(before[p.PublicKey], p); differs {
-			change.Peers = append(change.Peers, c)
+		c, stale, differs := peerDifference(before[p.PublicKey], p)
+		if differs {
+			changed = append(changed, c)
 		}
+		lost = append(lost, stale...)
 	}
+	change.Peers = append(append(change.Peers, collect(withoutWanted(lost, spec.Peers))...), changed...)
 	return change, change.PrivateKey != nil || change.ListenPort != nil || len(change.Peers) > 0
 }
 
-// peerDifference is the change of one peer. Allowed IPs are added one by one; only where one has to go, all are written
-// again, in one request, which the kernel applies under its lock: no packet meets a peer without them.
-func peerDifference(present wgtypes.Peer, p Peer) (change wgtypes.PeerConfig, differs bool) {
+// collector is the key of a peer that takes over what other peers lose, and is removed at once.
+var collector = Key([]byte("Beeline takes allowed IPs away. "))
+
+// collect takes allowed IPs from the peers that have them. Before Linux 6.16 no single one can be removed, and a peer whose
+// allowed IPs are all written again has none for a moment: its packets would be lost.
+func collect(lost []netip.Prefix) []wgtypes.PeerConfig {
+	if len(lost) == 0 {
+		return nil
+	}
+	taken := wgtypes.PeerConfig{PublicKey: collector}
+	for _, a := range lost {
+		taken.AllowedIPs = append(taken.AllowedIPs, *rtnl.IPNet(a))
+	}
+	return []wgtypes.PeerConfig{taken, {PublicKey: collector, Remove: true}}
+}
+
+// withoutWanted are the allowed IPs that no peer gets: the kernel moves the others.
+func withoutWanted(lost []netip.Prefix, peers []Peer) []netip.Prefix {
+	if len(lost) == 0 {
+		return nil
+	}
+	wanted := map[netip.Prefix]bool{}
+	for _, p := range peers {
+		for _, a := range p.AllowedIPs {
+			wanted[a] = true
+		}
+	}
+	return slices.DeleteFunc(lost, func(a netip.Prefix) bool { return wanted[a] })
+}
+
+// peerDifference is the change of one peer: allowed IPs are added one by one. lost are those that it must not have.
+func peerDifference(present wgtypes.Peer, p Peer) (change wgtypes.PeerConfig, lost []netip.Prefix, differs bool) {
 	change.PublicKey = p.PublicKey
 	if present.PublicKey != p.PublicKey || present.Endpoint == nil || present.Endpoint.AddrPort() != p.Endpoint {
 		change.Endpoint, differs = net.UDPAddrFromAddrPort(p.Endpoint), true
 	}
-	var has []netip.Prefix
+	has := make(map[netip.Prefix]bool, len(present.AllowedIPs))
 	for _, ipNet := range present.AllowedIPs {
-		if prefix, ok := rtnl.Prefix(&ipNet); ok {
-			has = append(has, prefix)
+		prefix, ok := rtnl.Prefix(&ipNet)
+		if !ok {
+			continue
+		}
+		has[prefix] = true
+		if !slices.Contains(p.AllowedIPs, prefix) {
+			lost = append(lost, prefix)
 		}
 	}
-	missing := slices.DeleteFunc(slices.Clone(p.AllowedIPs), func(a netip.Prefix) bool { return slices.Contains(has, a) })
-	add := missing
-	if slices.ContainsFunc(has, func(a netip.Prefix) bool { return !slices.Contains(p.AllowedIPs, a) }) {
-		change.ReplaceAllowedIPs, add = true, p.AllowedIPs
+	for _, a := range p.AllowedIPs {
+		if !has[a] {
+			change.AllowedIPs, differs = append(change.AllowedIPs, *rtnl.IPNet(a)), true
+		}
 	}
-	for _, a := range add {
-		change.AllowedIPs = append(change.AllowedIPs, *rtnl.IPNet(a))
-	}
-	return change, differs || change.ReplaceAllowedIPs || len(missing) > 0
+	return change, lost, differs
 }

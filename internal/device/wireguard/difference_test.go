@@ -39,8 +39,9 @@ func TestDifference(t *testing.T) {
 		wanted  []Peer
 		partial bool
 		removed []byte
-		// changed are peers with what is added to them; "!" comes first if the rest goes.
+		// changed are peers with what is added to them, lost what no peer has any more.
 		changed map[byte][]string
+		lost    []string
 		moved   []byte
 	}{
 		"no change": {present: []wgtypes.Peer{same}, wanted: []Peer{wanted(1, a, "192.0.2.1/32", "10.1.0.0/24")}},
@@ -53,9 +54,13 @@ func TestDifference(t *testing.T) {
 			changed: map[byte][]string{1: {"192.0.2.77/32"}},
 		},
 		"a peer loses an address": {
-			present: []wgtypes.Peer{same}, wanted: []Peer{wanted(1, a, "10.1.0.0/24")}, changed: map[byte][]string{1: {"!", "10.1.0.0/24"}},
+			present: []wgtypes.Peer{same}, wanted: []Peer{wanted(1, a, "10.1.0.0/24")}, lost: []string{"192.0.2.1/32"},
 		},
-		"a peer loses all": {present: []wgtypes.Peer{same}, wanted: []Peer{wanted(1, a)}, changed: map[byte][]string{1: {"!"}}},
+		"a peer loses all": {present: []wgtypes.Peer{same}, wanted: []Peer{wanted(1, a)}, lost: []string{"10.1.0.0/24", "192.0.2.1/32"}},
+		"an address goes from one peer to another": {
+			present: []wgtypes.Peer{same, present(2, b, "10.2.0.0/24")}, wanted: []Peer{wanted(1, a, "10.1.0.0/24"), wanted(2, b, "10.2.0.0/24", "192.0.2.1/32")},
+			changed: map[byte][]string{2: {"192.0.2.1/32"}},
+		},
 		"a peer moves": {
 			present: []wgtypes.Peer{same}, wanted: []Peer{wanted(1, b, "10.1.0.0/24", "192.0.2.1/32")}, changed: map[byte][]string{1: nil}, moved: []byte{1},
 		},
@@ -72,12 +77,21 @@ func TestDifference(t *testing.T) {
 			if change.PrivateKey != nil || change.ListenPort != nil || change.ReplacePeers {
 				t.Errorf("more than peers is written: %+v", change)
 			}
-			if needed != (len(c.removed)+len(c.changed) > 0) {
+			if needed != (len(c.removed)+len(c.changed)+len(c.lost) > 0) {
 				t.Errorf("needed is %v", needed)
 			}
 			var removed, moved []byte
+			var lost []string
+			collected := false
 			changed := map[byte][]string{}
 			for i, p := range change.Peers {
+				if p.PublicKey == collector {
+					for _, a := range p.AllowedIPs {
+						lost = append(lost, a.String())
+					}
+					collected = p.Remove
+					continue
+				}
 				if p.Remove {
 					if i >= len(c.removed) {
 						t.Error("a peer is removed after another one was changed")
@@ -85,10 +99,10 @@ func TestDifference(t *testing.T) {
 					removed = append(removed, p.PublicKey[0])
 					continue
 				}
-				var added []string
 				if p.ReplaceAllowedIPs {
-					added = append(added, "!")
+					t.Errorf("a peer has no allowed IPs for a moment: %+v", p)
 				}
+				var added []string
 				for _, a := range p.AllowedIPs {
 					added = append(added, a.String())
 				}
@@ -99,6 +113,9 @@ func TestDifference(t *testing.T) {
 			}
 			if !slices.Equal(removed, c.removed) || !slices.Equal(moved, c.moved) || len(changed) != len(c.changed) {
 				t.Errorf("removed %v, moved %v, changed %v", removed, moved, changed)
+			}
+			if !slices.Equal(lost, c.lost) || collected != (len(c.lost) > 0) {
+				t.Errorf("lost %v, want %v; the peer that takes them over is removed: %v", lost, c.lost, collected)
 			}
 			for key, want := range c.changed {
 				if !slices.Equal(changed[key], want) {
