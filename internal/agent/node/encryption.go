@@ -90,6 +90,9 @@ func (f Facts) EncryptionSpec() (spec wireguard.Spec, needed bool) {
 		return spec, false
 	}
 	spec = wireguard.Spec{Port: f.Config.WireGuardPort, MTU: f.encryptedMTUMin(), Partial: f.Recovered > 0 || f.Snapshot.Incomplete}
+	if a, ok := first(f.Held, true); ok {
+		spec.Addresses = []netip.Addr{a}
+	}
 	peers, _ := f.Peers()
 	for _, p := range peers {
 		spec.Peers = append(spec.Peers, p)

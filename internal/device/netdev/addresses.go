@@ -12,15 +12,16 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
+	"github.com/beeline-cni/beeline/internal/device/wireguard"
 )
 
 // kubeProxyDevice holds the address of every Service while kube-proxy runs in ipvs mode, and until it is deleted.
 const kubeProxyDevice = "kube-ipvs0"
 
 // LocalAddresses returns the addresses of all devices of this node, loopback included, sorted and without duplicates. IPv6 link-local
-// addresses and those of the VXLAN device and of kube-proxy's are left out.
+// addresses and those of the tunnel devices and of kube-proxy's are left out.
 func LocalAddresses() ([]netip.Addr, error) {
-	byDevice, err := addressesByDevice(vxlan.Name, kubeProxyDevice)
+	byDevice, err := addressesByDevice(vxlan.Name, wireguard.Name, kubeProxyDevice)
 	if err != nil {
 		return nil, err
 	}
@@ -36,9 +37,9 @@ func LocalAddresses() ([]netip.Addr, error) {
 	return slices.Compact(all), nil
 }
 
-// Held returns those of the addresses, in their order, that a device of this node has, the VXLAN device excepted.
+// Held returns those of the addresses, in their order, that a device of this node has, the tunnel devices excepted.
 func Held(addresses []netip.Addr) ([]netip.Addr, error) {
-	byDevice, err := addressesByDevice(vxlan.Name)
+	byDevice, err := addressesByDevice(vxlan.Name, wireguard.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
+	"github.com/beeline-cni/beeline/internal/device/wireguard"
 )
 
 // Uplink is the device that carries traffic to other nodes.
@@ -47,8 +48,8 @@ func FindUplink(name string, nodeAddresses []netip.Addr) (Uplink, error) {
 		}
 		return uplinkOf(links[at], addresses), nil
 	}
-	// The VXLAN device holds the node's addresses too.
-	links = slices.DeleteFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == vxlan.Name })
+	// The tunnel devices hold the node's addresses too.
+	links = slices.DeleteFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == vxlan.Name || l.Attrs().Name == wireguard.Name })
 	for _, link := range links {
 		attrs := link.Attrs()
 		if attrs.Flags&net.FlagUp != 0 && attrs.Flags&net.FlagLoopback == 0 && holdsOne(addresses[attrs.Index], nodeAddresses) {

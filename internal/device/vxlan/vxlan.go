@@ -165,42 +165,7 @@ func configure(link netlink.Link, spec Spec, attach func(index int) error) error
 			return fmt.Errorf("set %s up: %w", Name, err)
 		}
 	}
-	return setAddresses(link, spec.Addresses)
-}
-
-// setAddresses makes the device's addresses equal to wanted, without prefix routes.
-func setAddresses(link netlink.Link, wanted []netip.Addr) error {
-	list, err := rtnl.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(link, unix.AF_UNSPEC) })
-	if err != nil {
-		return fmt.Errorf("list addresses of %s: %w", Name, err)
-	}
-	missing := slices.Clone(wanted)
-	for _, present := range list {
-		p, ok := rtnl.Prefix(present.IPNet)
-		if at := slices.Index(missing, p.Addr()); ok && p.IsSingleIP() && at >= 0 {
-			missing = slices.Delete(missing, at, at+1)
-			continue
-		}
-		if ok && p.Addr().IsLinkLocalUnicast() && p.Addr().Is6() {
-			continue // the kernel adds it
-		}
-		if err := netlink.AddrDel(link, &present); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			return fmt.Errorf("remove address %s from %s: %w", p, Name, err)
-		}
-	}
-	for _, a := range missing {
-		if a.Is6() && !sysctl.DeviceHasIPv6(Name) {
-			continue
-		}
-		address := &netlink.Addr{IPNet: rtnl.IPNet(netip.PrefixFrom(a, a.BitLen())), Flags: unix.IFA_F_NOPREFIXROUTE}
-		if a.Is6() {
-			address.Flags |= unix.IFA_F_NODAD
-		}
-		if err := netlink.AddrAdd(link, address); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("add address %s to %s: %w", a, Name, err)
-		}
-	}
-	return nil
+	return rtnl.SetAddresses(link, slices.DeleteFunc(slices.Clone(spec.Addresses), func(a netip.Addr) bool { return a.Is6() && !sysctl.DeviceHasIPv6(Name) }))
 }
 
 // portTaken names the VXLAN devices that use the port, or reports that another program does.

@@ -69,7 +69,7 @@ func TestSyncThousandPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := Spec{PrivateKey: key, Port: 28781, MTU: 1420, Peers: manyPeers()}
+	spec := Spec{PrivateKey: key, Port: 28781, MTU: 1420, Addresses: []netip.Addr{netip.MustParseAddr("172.31.0.1")}, Peers: manyPeers()}
 	devicetest.Inside(t, testenv.NewNetns(t), func() error {
 		sync := func(what string) error {
 			begin := time.Now()

@@ -47,8 +47,11 @@ type Spec struct {
 	// Port is the UDP port that all nodes use.
 	Port int
 	// MTU of the device in bytes.
-	MTU   int
-	Peers []Peer
+	MTU int
+	// Addresses are IPv4 addresses of the node. The kernel's loose check of the way back drops all that a device without one
+	// receives for the node.
+	Addresses []netip.Addr
+	Peers     []Peer
 	// Partial says that further peers may exist, which are kept.
 	Partial bool
 }
@@ -139,6 +142,9 @@ func setUp(link netlink.Link, spec Spec, attach func(index int) error) error {
 		return err
 	}
 	if err := sysctl.SetDevice("ipv6", Name, "addr_gen_mode=1", "accept_ra=0", "disable_ipv6=0", "forwarding=1"); err != nil {
+		return err
+	}
+	if err := rtnl.SetAddresses(link, spec.Addresses); err != nil {
 		return err
 	}
 	if attrs.Flags&net.FlagUp != 0 {
