@@ -15,6 +15,11 @@ MAP(endpoints, HASH, 4096, BPF_F_NO_PREALLOC, struct address, struct endpoint);
 MAP(macvlan_pods, HASH, 4096, BPF_F_NO_PREALLOC, struct macvlan_key, struct macvlan_pod);
 
 /*
+ * Bandwidth limits of what pods send. Key: host end. Value: limit. Writer: agent; the datapath moves the clocks.
+ */
+MAP(limits, HASH, 4096, BPF_F_NO_PREALLOC, __u32, struct limit);
+
+/*
  * Prefixes of the cluster: pod CIDRs and node addresses. Key: prefix. Value: route. Writer: agent. A hash, since a
  * cluster has thousands of prefixes but few lengths: one lookup for each length takes 11 ns, an LPM trie 36 ns
  * with ten prefixes and more with more.

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <linux/bpf.h>
 #include <linux/types.h>
 #include <linux/if_ether.h>
 
@@ -30,6 +31,25 @@ struct endpoint {
 	__u8 underlay;		 /* not 0: the external network knows the pod's address; no masquerading */
 	__u16 netns;		 /* netnsid of the pod in the host's namespace (RTM_GETNSID), plus 1; 0: unknown */
 	__u32 parent;		 /* device that the pod's macvlan device is on; 0: the pod has another kind of device */
+	__u32 limited;		 /* enum limited */
+};
+
+/* Whether the bandwidth of a pod is limited. */
+enum limited {
+	LIMITED_EGRESS = 1 << 0,  /* what it sends: see `limits` */
+	LIMITED_INGRESS = 1 << 1, /* what it receives: by a qdisc at the egress of its host end */
+};
+
+/*
+ * Value of `limits`: how fast a pod may send. Two clocks tell when the pod has sent what it was allowed to: of what
+ * leaves by an uplink that departs packets in time, and of all else.
+ */
+struct limit {
+	struct bpf_spin_lock lock;
+	__u32 departs; /* not 0: the uplinks have the qdisc fq, which holds packets until their departure time */
+	__u64 rate;    /* bytes/s with link-layer headers, of each packet on the wire */
+	__u64 wire;    /* CLOCK_MONOTONIC, ns */
+	__u64 other;   /* likewise */
 };
 
 /* Key of `macvlan_pods`. */
@@ -86,7 +106,8 @@ struct route {
 	__u32 ifindex;		     /* of the uplink */
 	__u8 next_hop_mac[ETH_ALEN]; /* valid while `resolved` is set and `neigh_lease` holds */
 	__u8 uplink_mac[ETH_ALEN];
-	struct address next_hop; /* for bpf_redirect_neigh; ROUTE_LOCAL: word[0] is the parent of its macvlan device */
+	/* For bpf_redirect_neigh. ROUTE_LOCAL: word[0] is the parent of the pod's macvlan device, word[1] LIMITED_INGRESS. */
+	struct address next_hop;
 };
 
 /* Why packets between two addresses are evaluated. */
@@ -127,7 +148,8 @@ struct flow_cache_entry {
 	__u32 expires; /* 0: never; else 2^30 ns of CLOCK_MONOTONIC. from_tunnel: hash of the outer address. to_pod: ingress device */
 	__u32 nat_checks;   /* enum nat_check; 0: never translated */
 	struct route route; /* ROUTE_LOCAL: the pod's device and its MACs */
-	__u32 enforce;	    /* enum enforce_flag; 0: not evaluated */
+	__u16 enforce;	    /* enum enforce_flag; 0: not evaluated */
+	__u16 limited;	    /* from_pod: LIMITED_EGRESS of the sender */
 	struct verdict_cache verdict;
 	struct macvlan_sender sender; /* from_macvlan */
 };
@@ -175,7 +197,8 @@ enum drop_reason {
 	DROP_FORGED_ERROR = 25,	      /* an ICMP error from a sender that cannot have received the quoted packet */
 	DROP_UNENCRYPTED = 26,	      /* plaintext of a pod or node whose packets have to be encrypted */
 	DROP_ENCRYPTION_PENDING = 27, /* the packet has to be encrypted, and there is no WireGuard device */
-	DROP_MAX = 28,
+	DROP_BANDWIDTH = 28,	      /* the pod has sent more than its bandwidth limit allows */
+	DROP_MAX = 29,
 };
 
 /* Programs that drop packets. With the reason, the index of `drops`. */

@@ -10,6 +10,7 @@
 #include "lib/flow/finish.h"
 #include "lib/fwd/endpoint.h"
 #include "lib/fwd/flow_cache.h"
+#include "lib/fwd/limit.h"
 #include "lib/fwd/route.h"
 #include "lib/fwd/tunnel.h"
 #include "lib/nat/kernel_ct.h"
@@ -129,6 +130,7 @@ STAGE from_pod_lookup(struct packet *p, __u32 device, struct flow_cache_entry **
 	if (v != NEXT)
 		return v == PASS ? from_pod_check_error(p, PASS) : v;
 	from_pod_route(fc, p, sender);
+	fc->limited = sender->limited & LIMITED_EGRESS;
 	flow_cache_store(fc, &p->source, &p->destination, device, now);
 	return NEXT;
 }
@@ -163,14 +165,19 @@ int from_pod(struct __sk_buff *skb)
 		v = endpoint_check_protocol(&p);
 	if (v == NEXT)
 		v = from_pod_lookup(&p, skb->ifindex, &fc);
-	if (v == NEXT)
+	if (v == NEXT) {
+		/* Not in *p: the verifier would walk twice as many paths. */
+		skb->cb[LIMIT_CB] = fc->limited;
 		v = from_pod_check_error(&p, NEXT);
+	}
 	if (v == NEXT && (config_services || config_masquerade) && unlikely(fc->nat_checks))
 		v = nat_translate(&p, HOOK_FROM_POD, fc->nat_checks);
 	if (v == NEXT)
 		v = policy_check(&p, fc);
 	if (v == NEXT)
 		v = from_pod_send(&p, &fc->route);
+	if (unlikely(skb->cb[LIMIT_CB]) && v != DROP && limit_exceeded(skb, v == REDIRECT && !p.local))
+		return TC_DROP;
 	return finish(&p, v);
 }
 

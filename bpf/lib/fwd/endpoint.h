@@ -64,6 +64,7 @@ static __always_inline void endpoint_set_route(struct route *route, const struct
 	__builtin_memcpy(route->uplink_mac, e->host_mac, ETH_ALEN);
 	route->resolved = e->parent != 0;
 	route->next_hop.word[0] = e->parent;
+	route->next_hop.word[1] = e->limited & LIMITED_INGRESS;
 }
 
 /*
@@ -99,7 +100,7 @@ STAGE endpoint_redirect_macvlan(struct packet *p, __u32 parent)
 /*
  * Delivers a packet into a pod; nothing else does. bpf_redirect_peer (Linux 5.10) skips the kernel stack and the
  * backlog queue. The kernel drops what it redirects while a pod sends (skb_do_redirect): such a packet passes the
- * egress of the receiver's host end.
+ * egress of the receiver's host end, as does each to a pod with LIMITED_INGRESS.
  */
 STAGE endpoint_redirect(struct packet *p, const struct route *route)
 {
@@ -107,12 +108,15 @@ STAGE endpoint_redirect(struct packet *p, const struct route *route)
 	if (config_macvlan && (p->program == PROGRAM_FROM_MACVLAN || p->program == PROGRAM_TO_MACVLAN))
 		return endpoint_redirect_macvlan(p, route->next_hop.word[0]); /* of one link: not forwarded */
 	ttl_decrement(p);
+	p->local = true;
 	if (config_macvlan && route->resolved)
 		return endpoint_redirect_macvlan(p, route->next_hop.word[0]);
-	if (likely(skb_is_received(p->skb)))
+	if (likely(skb_is_received(p->skb) && !route->next_hop.word[1])) {
 		p->action = bpf_redirect_peer(route->ifindex, 0);
-	else
-		p->action = bpf_redirect(route->ifindex, 0);
+		return REDIRECT;
+	}
+	handled_set(p->skb); /* for to_pod */
+	p->action = bpf_redirect(route->ifindex, 0);
 	return REDIRECT;
 }
 

@@ -31,8 +31,7 @@ static __always_inline void handled_set(struct __sk_buff *skb)
 /* Whether from_pod has handled the packet. Removes the mark: a pod with programs of its own can read it. */
 static __always_inline bool handled_take(struct __sk_buff *skb)
 {
-	if (!(config_netkit || config_macvlan) || skb->cb[0] != (__u32)config_handled ||
-	    skb->cb[1] != config_handled >> 32)
+	if (skb->cb[0] != (__u32)config_handled || skb->cb[1] != config_handled >> 32)
 		return false;
 	skb->cb[0] = skb->cb[1] = 0;
 	return true;

@@ -35,8 +35,9 @@ struct packet {
 	__be16 protocol; /* ETH_P_IP, ETH_P_IPV6 or another Ethernet type; ETH_P_8021Q for every tagged frame */
 	__u8 ttl;	 /* TTL or hop limit */
 	bool options;	 /* has options that only the kernel stack interprets */
-	enum program program;
-	enum drop_reason reason;
+	__u8 program;	 /* enum program */
+	__u8 reason;	 /* enum drop_reason */
+	bool local;	 /* redirected into a local pod */
 	int action;
 };
 

@@ -162,7 +162,8 @@ const (
 	DropReasonDROP_FORGED_ERROR             DropReason = 25
 	DropReasonDROP_UNENCRYPTED              DropReason = 26
 	DropReasonDROP_ENCRYPTION_PENDING       DropReason = 27
-	DropReasonDROP_MAX                      DropReason = 28
+	DropReasonDROP_BANDWIDTH                DropReason = 28
+	DropReasonDROP_MAX                      DropReason = 29
 )
 
 type Endpoint struct {
@@ -174,6 +175,7 @@ type Endpoint struct {
 	Underlay     uint8
 	Netns        uint16
 	Parent       uint32
+	Limited      uint32
 }
 
 type EnforceFlag uint32
@@ -194,7 +196,8 @@ type FlowCacheEntry struct {
 	Expires     uint32
 	NatChecks   uint32
 	Route       Route
-	Enforce     uint32
+	Enforce     uint16
+	Limited     uint16
 	Verdict     struct {
 		_               structs.HostLayout
 		SourcePort      uint16
@@ -628,6 +631,7 @@ const (
 	MapIcmpRatelimit          = "icmp_ratelimit"
 	MapIdentities             = "identities"
 	MapIdentityCidrs          = "identity_cidrs"
+	MapLimits                 = "limits"
 	MapMacvlanPods            = "macvlan_pods"
 	MapMaglev                 = "maglev"
 	MapNat                    = "nat"
@@ -793,6 +797,7 @@ type MapSpecs struct {
 	IcmpRatelimit  *ebpf.MapSpec `ebpf:"icmp_ratelimit"`
 	Identities     *ebpf.MapSpec `ebpf:"identities"`
 	IdentityCidrs  *ebpf.MapSpec `ebpf:"identity_cidrs"`
+	Limits         *ebpf.MapSpec `ebpf:"limits"`
 	MacvlanPods    *ebpf.MapSpec `ebpf:"macvlan_pods"`
 	Maglev         *ebpf.MapSpec `ebpf:"maglev"`
 	Nat            *ebpf.MapSpec `ebpf:"nat"`
@@ -890,6 +895,7 @@ type Maps struct {
 	IcmpRatelimit  *ebpf.Map `ebpf:"icmp_ratelimit"`
 	Identities     *ebpf.Map `ebpf:"identities"`
 	IdentityCidrs  *ebpf.Map `ebpf:"identity_cidrs"`
+	Limits         *ebpf.Map `ebpf:"limits"`
 	MacvlanPods    *ebpf.Map `ebpf:"macvlan_pods"`
 	Maglev         *ebpf.Map `ebpf:"maglev"`
 	Nat            *ebpf.Map `ebpf:"nat"`
@@ -941,6 +947,7 @@ func (m *Maps) Close() error {
 		m.IcmpRatelimit,
 		m.Identities,
 		m.IdentityCidrs,
+		m.Limits,
 		m.MacvlanPods,
 		m.Maglev,
 		m.Nat,

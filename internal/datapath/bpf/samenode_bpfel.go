@@ -126,6 +126,7 @@ const (
 	SameNodeMapIcmpRatelimit          = "icmp_ratelimit"
 	SameNodeMapIdentities             = "identities"
 	SameNodeMapIdentityCidrs          = "identity_cidrs"
+	SameNodeMapLimits                 = "limits"
 	SameNodeMapMacvlanPods            = "macvlan_pods"
 	SameNodeMapMaglev                 = "maglev"
 	SameNodeMapNat                    = "nat"
@@ -262,6 +263,7 @@ type SameNodeMapSpecs struct {
 	IcmpRatelimit  *ebpf.MapSpec `ebpf:"icmp_ratelimit"`
 	Identities     *ebpf.MapSpec `ebpf:"identities"`
 	IdentityCidrs  *ebpf.MapSpec `ebpf:"identity_cidrs"`
+	Limits         *ebpf.MapSpec `ebpf:"limits"`
 	MacvlanPods    *ebpf.MapSpec `ebpf:"macvlan_pods"`
 	Maglev         *ebpf.MapSpec `ebpf:"maglev"`
 	Nat            *ebpf.MapSpec `ebpf:"nat"`
@@ -370,6 +372,7 @@ type SameNodeMaps struct {
 	IcmpRatelimit  *ebpf.Map `ebpf:"icmp_ratelimit"`
 	Identities     *ebpf.Map `ebpf:"identities"`
 	IdentityCidrs  *ebpf.Map `ebpf:"identity_cidrs"`
+	Limits         *ebpf.Map `ebpf:"limits"`
 	MacvlanPods    *ebpf.Map `ebpf:"macvlan_pods"`
 	Maglev         *ebpf.Map `ebpf:"maglev"`
 	Nat            *ebpf.Map `ebpf:"nat"`
@@ -428,6 +431,7 @@ func (m *SameNodeMaps) Close() error {
 		m.IcmpRatelimit,
 		m.Identities,
 		m.IdentityCidrs,
+		m.Limits,
 		m.MacvlanPods,
 		m.Maglev,
 		m.Nat,

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Bandwidth limits of what pods send. What leaves the node gets a departure time (EDT), and the uplink's qdisc fq holds
+ * it until then. Nothing holds other packets: they are dropped if the pod has sent too much in the time before.
+ */
+#pragma once
+
+#include "lib/flow/finish.h"
+#include "lib/net/packet.h"
+
+/* Where from_pod keeps LIMITED_EGRESS of the sender, in the control block. Not valid for packets without flow cache entry. */
+#define LIMIT_CB 2
+
+#define LIMIT_SECOND 1000000000ULL
+
+/* Packets that would depart later than this are dropped. ns; at 1 Mbit/s two packets of 64 KiB fit. */
+#define LIMIT_HORIZON LIMIT_SECOND
+
+/* How much a pod may catch up of time without packets. ns. */
+#define LIMIT_BURST 20000000ULL
+
+/* Bytes of a packet on the wire: the kernel sends the headers of a GSO packet once for each segment. */
+static __always_inline __u64 limit_bytes(const struct __sk_buff *skb)
+{
+	__u32 len = skb->len, size = skb->gso_size, headers;
+
+	if (!size)
+		return len;
+	/* TCP with timestamps (RFC 7323), which Linux always sends; UDP headers are shorter. */
+	headers = ETH_HLEN + (skb->protocol == bpf_htons(ETH_P_IP) ? 20 : 40) + 32;
+	return len + (__u64)((len - 1) / size) * headers;
+}
+
+/*
+ * The time until which a packet has to wait, and moves the clock of its way. 0: it may go, now; LIMIT_HORIZON or more:
+ * it is dropped.
+ */
+static __always_inline __u64 limit_wait(struct limit *l, __u64 bytes, __u64 now, bool departs)
+{
+	__u64 delay = bytes * LIMIT_SECOND / (l->rate ?: 1), wait, next;
+
+	bpf_spin_lock(&l->lock);
+	next = departs ? l->wire : l->other;
+	if (departs && next < now)
+		next = now;
+	if (!departs && next + LIMIT_BURST < now)
+		next = now - LIMIT_BURST;
+	wait = next > now ? next - now : 0;
+	if (!departs && wait)
+		wait = LIMIT_HORIZON;
+	if (wait < LIMIT_HORIZON) {
+		if (departs)
+			l->wire = next + delay;
+		else
+			l->other = next + delay;
+	}
+	bpf_spin_unlock(&l->lock);
+	return wait;
+}
+
+/* The departure time that the pod's own pacing (TCP BBR, SO_TXTIME) has given the packet, 0 without one. ns. */
+static __always_inline __u64 limit_paced(const struct __sk_buff *skb)
+{
+	return skb->tstamp_type == BPF_SKB_TSTAMP_DELIVERY_MONO ? skb->tstamp : 0;
+}
+
+/*
+ * Applies the limit of the pod that sends a packet from the device. `leaves`: it is redirected to another device than a
+ * local pod's; the kernel stack removes the departure time of what it forwards. Returns 1 if the packet is dropped: it is
+ * counted and reported here, since the verifier would walk the rest of from_pod for each way of a packet.
+ */
+GLOBAL_FN int limit_exceeded(struct __sk_buff *skb, bool leaves)
+{
+	__u32 device = skb->ifindex;
+	struct limit *l = bpf_map_lookup_elem(&limits, &device);
+	__u64 now, wait, departure;
+
+	if (!l)
+		return 0;
+	leaves = leaves && l->departs;
+	now = bpf_ktime_get_ns();
+	wait = limit_wait(l, limit_bytes(skb), now, leaves);
+	if (wait >= LIMIT_HORIZON) {
+		struct packet p = {.skb = skb, .program = PROGRAM_FROM_POD, .reason = DROP_BANDWIDTH};
+
+		finish(&p, DROP);
+		return 1;
+	}
+	if (!leaves)
+		return 0;
+	departure = limit_paced(skb);
+	if (departure < now + wait || departure > now + LIMIT_HORIZON)
+		departure = now + wait;
+	bpf_skb_set_tstamp(skb, departure, BPF_SKB_TSTAMP_DELIVERY_MONO); /* Linux 5.18 */
+	return 0;
+}
