@@ -31,13 +31,9 @@ struct endpoint {
 	__u8 underlay;		 /* not 0: the external network knows the pod's address; no masquerading */
 	__u16 netns;		 /* netnsid of the pod in the host's namespace (RTM_GETNSID), plus 1; 0: unknown */
 	__u32 parent;		 /* device that the pod's macvlan device is on; 0: the pod has another kind of device */
-	__u32 limited;		 /* enum limited */
-};
-
-/* Whether the bandwidth of a pod is limited. */
-enum limited {
-	LIMITED_EGRESS = 1 << 0,  /* what it sends: see `limits` */
-	LIMITED_INGRESS = 1 << 1, /* what it receives: by a qdisc at the egress of its host end */
+	__u8 limited_egress;	 /* not 0: `limits` has a limit of what the pod sends */
+	__u8 limited_ingress;	 /* not 0: a qdisc of the host end limits what the pod receives */
+	__u16 padding;
 };
 
 /*
@@ -106,7 +102,7 @@ struct route {
 	__u32 ifindex;		     /* of the uplink */
 	__u8 next_hop_mac[ETH_ALEN]; /* valid while `resolved` is set and `neigh_lease` holds */
 	__u8 uplink_mac[ETH_ALEN];
-	/* For bpf_redirect_neigh. ROUTE_LOCAL: word[0] is the parent of the pod's macvlan device, word[1] LIMITED_INGRESS. */
+	/* For bpf_redirect_neigh. ROUTE_LOCAL: word[0] is the parent of the pod's macvlan device, word[1] limited_ingress. */
 	struct address next_hop;
 };
 
@@ -149,7 +145,7 @@ struct flow_cache_entry {
 	__u32 nat_checks;   /* enum nat_check; 0: never translated */
 	struct route route; /* ROUTE_LOCAL: the pod's device and its MACs */
 	__u16 enforce;	    /* enum enforce_flag; 0: not evaluated */
-	__u16 limited;	    /* from_pod: LIMITED_EGRESS of the sender */
+	__u16 limited;	    /* from_pod: limited_egress of the sender */
 	struct verdict_cache verdict;
 	struct macvlan_sender sender; /* from_macvlan */
 };

@@ -130,7 +130,7 @@ STAGE from_pod_lookup(struct packet *p, __u32 device, struct flow_cache_entry **
 	if (v != NEXT)
 		return v == PASS ? from_pod_check_error(p, PASS) : v;
 	from_pod_route(fc, p, sender);
-	fc->limited = sender->limited & LIMITED_EGRESS;
+	fc->limited = sender->limited_egress;
 	flow_cache_store(fc, &p->source, &p->destination, device, now);
 	return NEXT;
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/beeline-cni/beeline/internal/agent/bandwidth"
 	"github.com/beeline-cni/beeline/internal/agent/conntrack"
 	"github.com/beeline-cni/beeline/internal/agent/endpoint"
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
@@ -72,6 +73,7 @@ type Agent struct {
 	tables     *status.Tables
 	flows      *agentflow.Flows
 	failClosed *failclosed.Pods
+	limits     *bandwidth.Limits
 	modes      mode.Modes
 	features   []agentapi.Feature
 	// beats are those of the loops, for /healthz.
@@ -225,6 +227,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		installer:  installer,
 		wake:       loop.NewSignal(),
 		failClosed: failclosed.New(failclosed.Node(dp.AttachPod), modes.Policy == agentpolicy.ModeEBPF, log),
+		limits:     bandwidth.New(dp.Limits, log),
 	}
 	a.flows = agentflow.New(config.FlowConfig, config.NodeName, config.PolicySizes.Conntrack, dp, dp.Events.Losses, a.flowLocals, log)
 	a.reports = status.NewReports(reporter, a.outlook, a.beats.Add("the loop of reports"))
@@ -252,7 +255,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	}
 	a.reconciler, err = reconcile.New(reconcile.Options{
 		Config: config.NodeConfig, LB: config.ServiceConfig, StateDir: config.StateDir, Lock: &a.mu, Source: from, Datapath: dp,
-		Pool: pool, Endpoints: a.endpoints, Programs: a.programs, FailClosed: a.failClosed, Expiry: a.expiry, Installer: installer,
+		Pool: pool, Endpoints: a.endpoints, Programs: a.programs, FailClosed: a.failClosed, Limits: a.limits, Expiry: a.expiry, Installer: installer,
 		Services: a.services, Policies: a.policies, Wake: a.wake, PoolAddresses: a.ipPools.Remote, PoolAddressesKnown: a.ipPools.Complete, PoolAddressesChanged: a.ipPools.RemoteChanged(), Reconciled: a.metrics.reconciled, Applied: a.metrics.applied, Changed: a.reports.Update,
 		Beat: a.beats.Add("the main loop"), Log: log,
 	})

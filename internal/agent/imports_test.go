@@ -10,7 +10,7 @@ import (
 func TestImportsGoDown(t *testing.T) {
 	testenv.ImportsGoDown(t, "github.com/beeline-cni/beeline/internal/agent", []string{
 		"value", "problem", "httpserve", "loop",
-		"failclosed", "conntrack", "flow", "lb", "node", "policy", "natports", "encryption",
+		"failclosed", "conntrack", "flow", "lb", "node", "policy", "natports", "encryption", "bandwidth",
 		"mode", "poddevice", "endpoint", "programs", "samenode",
 		"status", "source", "ippools", "reconcile",
 		".", // wires them

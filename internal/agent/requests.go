@@ -16,7 +16,7 @@ func (a *Agent) endpointOptions() endpoint.Options {
 			Endpoints: a.datapath.Endpoints, Macvlans: a.datapath.Macvlans, Routes: a.datapath.Routes, ForgetConnections: a.datapath.Conntrack.Forget,
 			Detach: a.datapath.Detach, CheckPod: a.datapath.CheckPod,
 		},
-		AttachForStack: a.programs.AttachForStack, LoadParent: a.datapath.LoadParent, AttachParent: a.programs.AttachParent, Reconcile: a.wake.Set, FailClosed: a.failClosed, Expiry: a.expiry, Services: a.services, Policies: a.policies, Log: a.log,
+		AttachForStack: a.programs.AttachForStack, LoadParent: a.datapath.LoadParent, AttachParent: a.programs.AttachParent, Reconcile: a.wake.Set, Limits: a.limits, FailClosed: a.failClosed, Expiry: a.expiry, Services: a.services, Policies: a.policies, Log: a.log,
 	}
 }
 

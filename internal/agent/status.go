@@ -155,7 +155,7 @@ func (a *Agent) choices(node reconcile.Status) []agentapi.Choice {
 	}
 	return slices.Concat(
 		a.modes.Choices(),
-		[]agentapi.Choice{a.flows.Status(), attach, uplink, a.tunnelChoice(node.Desired), a.encryptionChoice(node.Desired), mtu, masquerade},
+		[]agentapi.Choice{a.flows.Status(), attach, uplink, a.tunnelChoice(node.Desired), a.encryptionChoice(node.Desired), a.limits.Choice(), mtu, masquerade},
 		a.serviceChoices(node.Desired),
 		[]agentapi.Choice{a.sameNode.Choice()},
 	)

@@ -17,6 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/samenode"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
+	"github.com/beeline-cni/beeline/internal/device/qdisc"
 	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/vlan"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
@@ -95,6 +96,11 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 	loaded, err := attach.Remove(config.BPFFS)
 	tell(loaded)
 	step("remove datapath", err)
+	released, err := qdisc.ReleaseAll()
+	for _, name := range released {
+		say("the queueing discipline of device " + name)
+	}
+	step("remove queueing disciplines", err)
 	step("remove neighbours", neigh.Manage(0, nil))
 	rules, err := route.SyncTunnelRules(nil)
 	step("remove routing rules", err)
@@ -109,10 +115,10 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 	routes, err := route.Sync(nil)
 	count("routes", routes)
 	step("remove routes", err)
-	released, err := natports.Load(config.StateDir)
-	if err == nil && len(released.Added) > 0 {
+	reserved, err := natports.Load(config.StateDir)
+	if err == nil && len(reserved.Added) > 0 {
 		if err = natports.Release(config.StateDir); err == nil {
-			say("reservation of ports " + released.Ports.String())
+			say("reservation of ports " + reserved.Ports.String())
 		}
 	}
 	step("release ports", err)

@@ -117,6 +117,8 @@ type Endpoint struct {
 	// ThroughStack says in a few words why the pod's packets pass the kernel stack, such as "port mapping". It is
 	// empty when they bypass it.
 	ThroughStack string `json:"throughStack,omitempty"`
+	// Bandwidth limits the pod.
+	Bandwidth Bandwidth `json:"bandwidth,omitzero"`
 	// Added is when the endpoint was made; missing if its file was lost.
 	Added time.Time `json:"added,omitzero"`
 	// PortMappings are the host ports that the agent translates to the pod.
@@ -124,6 +126,19 @@ type Endpoint struct {
 	// State is StateReady, or a sentence on what is wrong.
 	State string `json:"state"`
 }
+
+// Bandwidth limits a pod. In bit/s, with link-layer headers; 0 is no limit.
+type Bandwidth struct {
+	// Egress is what the pod sends, Ingress what it receives.
+	Egress  uint64 `json:"egress,omitempty"`
+	Ingress uint64 `json:"ingress,omitempty"`
+}
+
+// BandwidthMin and BandwidthMax bound a limit, in bit/s, as in Kubernetes.
+const (
+	BandwidthMin = 1e3
+	BandwidthMax = 1e15
+)
 
 // Macvlan is what the node knows of a pod's macvlan device.
 type Macvlan struct {

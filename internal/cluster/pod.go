@@ -35,6 +35,8 @@ type Pod struct {
 	// Ports are the named ports, for NetworkPolicies, in the order of the containers. Pods of a Deployment share one
 	// list.
 	Ports []ContainerPort
+	// Bandwidth has its limits; nil if it has none.
+	Bandwidth *Bandwidth
 	// SameNode is the value of SameNodeAnnotation.
 	SameNode string
 	// Device is the annotation with the kind of its device; empty if it has none. What is no kind may be cut.
@@ -84,6 +86,7 @@ func reducePod(p *corev1.Pod) (*Pod, []fieldError) {
 	if kind := p.Annotations[v1alpha1.AnnotationDevice]; kind != "" {
 		pod.Device = Intern(strings.ToValidUTF8(kind[:min(len(kind), deviceMax)], ""))
 	}
+	pod.Bandwidth = bandwidthOf(p.Annotations, func(field, format string, args ...any) { c.fail(field, format, args...) })
 	if p.Spec.RuntimeClassName != nil {
 		pod.RuntimeClass = Intern(*p.Spec.RuntimeClassName)
 	}

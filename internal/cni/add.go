@@ -29,11 +29,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
-	throughStack, err := conf.throughStack()
-	if err != nil {
-		return err
-	}
-	kind, err := conf.device()
+	limits, err := conf.bandwidth()
 	if err != nil {
 		return err
 	}
@@ -52,7 +48,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 
 	var prepared *agentapi.Preparation
 	if err := p.request(func(ctx context.Context) (err error) {
-		prepared, err = agent.Prepare(ctx, agentapi.PrepareRequest{Attachment: attachment(args), Pod: pod, Device: kind, IPPool: conf.IPPool})
+		prepared, err = agent.Prepare(ctx, agentapi.PrepareRequest{Attachment: attachment(args), Pod: pod, Device: conf.device(limits), IPPool: conf.IPPool})
 		return err
 	}); err != nil {
 		return agentError("prepare the endpoint", conf.AgentSocket, err)
@@ -73,7 +69,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 		endpoint, err = agent.Add(ctx, agentapi.AddRequest{Direct: conf.Routing == routingEBPF, IPPool: conf.IPPool, Endpoint: agentapi.Endpoint{
 			Attachment: attachment(args), Network: conf.Name, Netns: args.Netns, Pod: pod,
 			HostDevice: dev.HostName, HostIfIndex: dev.HostIndex, HostMAC: dev.HostMAC.String(), PodMAC: dev.PodMAC.String(),
-			Macvlan: macvlan, ThroughStack: throughStack, PortMappings: ports,
+			Macvlan: macvlan, ThroughStack: conf.throughStack(), Bandwidth: limits, PortMappings: ports,
 		}})
 		return err
 	})

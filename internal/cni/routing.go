@@ -3,6 +3,9 @@ package cni
 import (
 	"fmt"
 
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -22,44 +25,42 @@ func checkRouting(routing string) error {
 	}
 }
 
-// throughStack returns the reason why the pod's packets must take the kernel stack, empty if they need not. The shaping
-// of the plugin bandwidth works only there; the runtime passes the limits because that plugin's configuration declares
-// the capability.
-func (c *config) throughStack() (string, error) {
-	limited, err := c.hasBandwidthLimit()
-	if err != nil {
-		return "", err
+// throughStack returns the reason why the pod's packets must take the kernel stack, empty if they need not.
+func (c *config) throughStack() string {
+	if c.Routing == routingKernel {
+		return "routing of network " + c.Name
 	}
-	switch c.Routing {
-	case routingKernel:
-		return "routing of network " + c.Name, nil
-	case routingEBPF:
-		return "", nil
-	}
-	if limited {
-		return "bandwidth limit", nil
-	}
-	return "", nil
+	return ""
 }
 
-// device returns the kind of the pod's device; empty leaves it to the agent. The plugin bandwidth accepts veth devices only.
-func (c *config) device() (string, error) {
-	limited, err := c.hasBandwidthLimit()
-	if err != nil || c.Device != "" || !limited {
-		return c.Device, err
+// device returns the kind of the pod's device; empty leaves it to the agent. The packets of a macvlan device pass no host end, where
+// bandwidth is limited.
+func (c *config) device(limits agentapi.Bandwidth) string {
+	if c.Device == "" && limits != (agentapi.Bandwidth{}) {
+		return string(device.Veth)
 	}
-	return string(device.Veth), nil
+	return c.Device
 }
 
-// hasBandwidthLimit reports whether the pod has a bandwidth limit: a rate of 0 is none.
-func (c *config) hasBandwidthLimit() (bool, error) {
+// bandwidth returns the limits of the pod. Bursts are those of the agent: runtimes request any.
+func (c *config) bandwidth() (limit agentapi.Bandwidth, err error) {
 	var limits struct {
 		// Bits per second, from the pod's perspective.
 		IngressRate float64 `json:"ingressRate"`
 		EgressRate  float64 `json:"egressRate"`
 	}
 	if err := c.capability("bandwidth", &limits); err != nil {
-		return false, err
+		return limit, err
 	}
-	return limits.IngressRate > 0 || limits.EgressRate > 0, nil
+	for _, rate := range []struct {
+		name string
+		from float64
+		to   *uint64
+	}{{"egressRate", limits.EgressRate, &limit.Egress}, {"ingressRate", limits.IngressRate, &limit.Ingress}} {
+		if rate.from < 0 || rate.from > agentapi.BandwidthMax || rate.from > 0 && rate.from < agentapi.BandwidthMin {
+			return limit, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("runtimeConfig.bandwidth.%s: %.0f bit/s is not between %d and %d", rate.name, rate.from, uint64(agentapi.BandwidthMin), uint64(agentapi.BandwidthMax)), "")
+		}
+		*rate.to = uint64(rate.from)
+	}
+	return limit, nil
 }

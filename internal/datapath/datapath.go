@@ -39,6 +39,7 @@ type Datapath struct {
 	Drops     flow.Drops
 	Events    flow.Events
 	Lease     fwd.Lease
+	Limits    fwd.Limits
 	Tunnel    fwd.Tunnel
 	Uplinks   fwd.Uplinks
 	Macvlans  macvlan.Table
@@ -84,6 +85,7 @@ func Assemble(o *load.Objects) *Datapath {
 		Drops:     flow.NewDrops(m),
 		Events:    flow.NewEvents(m, o.Programs, o.Config.FlowsSample),
 		Lease:     fwd.NewLease(m),
+		Limits:    fwd.NewLimits(m),
 		Tunnel:    fwd.NewTunnel(m),
 		Uplinks:   fwd.NewUplinks(m, o.Generation),
 		Macvlans:  macvlan.New(m, o.Generation),

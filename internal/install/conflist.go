@@ -23,11 +23,11 @@ type plugin struct {
 	Capabilities map[string]bool `json:"capabilities"`
 }
 
-// renderConflist gives the CNI configuration. The runtime passes host ports (hostPort) to the plugin; the agent
-// translates them, or else portmap, the next plugin.
+// renderConflist gives the CNI configuration. The runtime passes host ports (hostPort) and bandwidth limits to the
+// plugin; the agent translates the ports, or else portmap, the next plugin.
 func renderConflist(socket string, portMap bool) ([]byte, error) {
 	ports := map[string]bool{"portMappings": true}
-	plugins := []plugin{{Type: Plugin, AgentSocket: socket, Capabilities: ports}}
+	plugins := []plugin{{Type: Plugin, AgentSocket: socket, Capabilities: map[string]bool{"portMappings": true, "bandwidth": true}}}
 	if portMap {
 		plugins = append(plugins, plugin{Type: PortMap, Capabilities: ports})
 	}

@@ -22,9 +22,8 @@ import (
 
 // Standard plugins that are chained after a network.
 var (
-	portmap   = map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}}
-	bandwidth = map[string]any{"type": "bandwidth", "capabilities": map[string]bool{"bandwidth": true}}
-	tuning    = map[string]any{"type": "tuning", "sysctl": map[string]string{"net.core.somaxconn": "321"}}
+	portmap = map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}}
+	tuning  = map[string]any{"type": "tuning", "sysctl": map[string]string{"net.core.somaxconn": "321"}}
 )
 
 // needPlugins skips the test where a standard plugin is not installed.
@@ -194,35 +193,34 @@ func askEcho(netns testbed.Netns, at netip.AddrPort) error {
 	})
 }
 
-// TestBandwidthChained chains the plugin bandwidth, which limits everything that a pod sends and receives. The limits
-// come from the runtime or, in a network with routing "kernel", from the plugin's configuration.
-func TestBandwidthChained(t *testing.T) {
+// TestBandwidth limits everything that a pod sends and receives, by the runtime's limits, and by those of the chained plugin bandwidth in a
+// network with routing "kernel".
+func TestBandwidth(t *testing.T) {
 	t.Parallel()
-	needPlugins(t, bandwidth)
 	const rate = 8 << 20 // bits per second
 	limits := map[string]any{"ingressRate": rate, "ingressBurst": rate / 8, "egressRate": rate, "egressBurst": rate / 8}
-	fixed := map[string]any{"type": "bandwidth"}
-	maps.Copy(fixed, limits)
-	requested := map[string]any{"bandwidth": limits}
+	chained := map[string]any{"type": "bandwidth"}
+	maps.Copy(chained, limits)
 	for name, test := range map[string]struct {
 		routing string // of the agents
 		network string // routing of the network
-		chained map[string]any
+		chained []map[string]any
 		args    map[string]any
 		path    string
 	}{
-		"ebpf":              {"ebpf", "", bandwidth, requested, "bandwidth limit"},
-		"kernel":            {"kernel", "", bandwidth, requested, "--routing=kernel"},
-		"network of kernel": {"ebpf", "kernel", fixed, nil, "routing of network " + networkName},
+		"ebpf":    {"ebpf", "", nil, map[string]any{"bandwidth": limits}, ""},
+		"kernel":  {"kernel", "", nil, map[string]any{"bandwidth": limits}, "--routing=kernel"},
+		"chained": {"ebpf", "kernel", []map[string]any{chained}, nil, "routing of network " + networkName},
 	} {
 		t.Run(name, func(t *testing.T) {
+			needPlugins(t, test.chained...)
 			c := up(t, testbed.Options{}, "--routing", test.routing)
 			n := c.nodes[0]
 			own := pluginConf(n)
 			if test.network != "" {
 				own["routing"] = test.network
 			}
-			network, pod := c.networkOf(n, current(t), "1.0.0", own, test.chained), c.newPod(n, "slow")
+			network, pod := c.networkOf(n, current(t), "1.0.0", own, test.chained...), c.newPod(n, "slow")
 			conf := runtimeConf(pod)
 			conf.CapabilityArgs = test.args
 			if _, err := network.add(t.Context(), pod, conf); err != nil {

@@ -64,7 +64,7 @@ static __always_inline void endpoint_set_route(struct route *route, const struct
 	__builtin_memcpy(route->uplink_mac, e->host_mac, ETH_ALEN);
 	route->resolved = e->parent != 0;
 	route->next_hop.word[0] = e->parent;
-	route->next_hop.word[1] = e->limited & LIMITED_INGRESS;
+	route->next_hop.word[1] = e->limited_ingress;
 }
 
 /*
@@ -100,7 +100,7 @@ STAGE endpoint_redirect_macvlan(struct packet *p, __u32 parent)
 /*
  * Delivers a packet into a pod; nothing else does. bpf_redirect_peer (Linux 5.10) skips the kernel stack and the
  * backlog queue. The kernel drops what it redirects while a pod sends (skb_do_redirect): such a packet passes the
- * egress of the receiver's host end, as does each to a pod with LIMITED_INGRESS.
+ * egress of the receiver's host end, as does each to a pod with limited_ingress.
  */
 STAGE endpoint_redirect(struct packet *p, const struct route *route)
 {

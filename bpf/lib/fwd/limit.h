@@ -8,7 +8,7 @@
 #include "lib/flow/finish.h"
 #include "lib/net/packet.h"
 
-/* Where from_pod keeps LIMITED_EGRESS of the sender, in the control block. Not valid for packets without flow cache entry. */
+/* Where from_pod keeps limited_egress of the sender, in the control block. Not valid for packets without flow cache entry. */
 #define LIMIT_CB 2
 
 #define LIMIT_SECOND 1000000000ULL

@@ -88,6 +88,11 @@ func (e *Endpoints) adoptFromTable(devices []device.HostEnd) error {
 			if entry.Interface == d.Index {
 				p.Addresses = append(p.Addresses, addr)
 				p.PodMAC = net.HardwareAddr(entry.PodMAC[:]).String()
+				if entry.LimitedEgress || entry.LimitedIngress {
+					if p.Bandwidth, err = e.Limits.Recover(d.Index); err != nil {
+						return err
+					}
+				}
 				if entry.ThroughStack {
 					p.ThroughStack = throughStackUnknown
 				}

@@ -27,6 +27,9 @@ func (e *Endpoints) connect(p agentapi.Endpoint) (closed uint64, err error) {
 	if closed, err = e.closeUntilKnown(p); err != nil {
 		return 0, err
 	}
+	if err := e.Limits.Apply(p); err != nil {
+		return 0, err
+	}
 	if p.ThroughStack != "" {
 		if err := e.AttachForStack(); err != nil {
 			return 0, err
@@ -109,7 +112,7 @@ func (e *Endpoints) forget(p agentapi.Endpoint) error {
 	if p.Pool != "" {
 		errs = append(errs, e.disconnectPool(p))
 	}
-	errs = append(errs, e.Datapath.Detach(p.HostDevice), e.store.remove(p.HostDevice))
+	errs = append(errs, e.Limits.Remove(p.HostIfIndex), e.Datapath.Detach(p.HostDevice), e.store.remove(p.HostDevice))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove endpoint of %s: %w", p.PodName(), err)
 	}

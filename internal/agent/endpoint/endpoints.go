@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/bandwidth"
 	"github.com/beeline-cni/beeline/internal/agent/conntrack"
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/agent/lb"
@@ -57,7 +58,9 @@ type Options struct {
 	// AttachParent attaches what a device needs before it gets macvlan devices of pods. The lock is held.
 	AttachParent func(name string, index int) error
 	// Reconcile requests a reconciliation.
-	Reconcile  func()
+	Reconcile func()
+	// Limits are the bandwidth limits of pods.
+	Limits     *bandwidth.Limits
 	FailClosed *failclosed.Pods
 	Expiry     *conntrack.Expiry
 	// Services is nil where the datapath does not translate Services.

@@ -349,6 +349,7 @@ func EndpointEntry(e agentapi.Endpoint) fwd.Endpoint {
 	return fwd.Endpoint{
 		Interface: e.HostIfIndex, PodMAC: ParseMAC(e.PodMAC), HostMAC: ParseMAC(e.HostMAC), ThroughStack: e.ThroughStack != "",
 		Underlay: e.Pool != "", Namespace: e.Namespace, Parent: parentOf(e),
+		LimitedEgress: e.Bandwidth.Egress > 0, LimitedIngress: e.Bandwidth.Ingress > 0,
 	}
 }
 

@@ -110,6 +110,8 @@ func (r *Reconciler) reconcileOnce() (whole bool, err error) {
 	if !r.succeeded && !r.snapshot.Incomplete && time.Since(r.started) < claimsPatience && !r.PoolAddressesKnown() {
 		return false, errClaimsMissing
 	}
+	notLimited := map[agentapi.PodRef]error{}
+	r.Endpoints.FollowBandwidth(r.snapshot.Pods, func(e agentapi.Endpoint, err error) { notLimited[e.Pod] = err })
 	facts, err := r.facts()
 	if err != nil {
 		return false, err
@@ -131,6 +133,9 @@ func (r *Reconciler) reconcileOnce() (whole bool, err error) {
 	r.current = want
 	if err := r.Pool.SetPrefixes(want.PodCIDRs); err != nil {
 		return false, fmt.Errorf("set pod ranges: %w", err)
+	}
+	for pod, err := range notLimited {
+		r.current.PodProblem(pod, "bandwidth of pod %s/%s: %v", pod.Namespace, pod.Name, err)
 	}
 	if errVLANs != nil {
 		r.current.Problem("VLAN devices of IPPools: %v", errVLANs)
@@ -246,6 +251,7 @@ func (r *Reconciler) apply(want node.Desired, routes route.Table) (whole bool, w
 	}
 	_, err := r.Datapath.Macvlans.Sync(want.Macvlans)
 	step("table of macvlan devices", "pods with macvlan devices may not be reached", err)
+	step("bandwidth limits", "these pods or uplinks are not limited", r.Limits.Sync(slices.Collect(r.Endpoints.All()), r.uplinks))
 	_, err = r.Datapath.Endpoints.Sync(want.Endpoints)
 	step("table of pods", "some pods may not be reached", err)
 	step("tunnel sources", "pods of other nodes may not be reached through tunnels", r.applyTunnelSources(want.TunnelSources))

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/bandwidth"
 	"github.com/beeline-cni/beeline/internal/agent/conntrack"
 	"github.com/beeline-cni/beeline/internal/agent/endpoint"
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
@@ -65,6 +66,7 @@ type Options struct {
 	Programs  *programs.Programs
 	// FailClosed isolates pods that lack a program.
 	FailClosed *failclosed.Pods
+	Limits     *bandwidth.Limits
 	Expiry     *conntrack.Expiry
 	Installer  *install.Installer
 	// Services is nil where the datapath does not translate Services, Policies where it does not enforce NetworkPolicies.
@@ -237,7 +239,8 @@ func (r *Reconciler) take(s *cluster.Snapshot) bool {
 	defer r.Lock.Unlock()
 	before := r.snapshot
 	r.snapshot = s
-	return before == nil || errors.Is(r.failure, errClaimsMissing) || !cluster.Same(before.Nodes, s.Nodes) || !cluster.Same(before.IPPools, s.IPPools) || before.Incomplete != s.Incomplete
+	return before == nil || errors.Is(r.failure, errClaimsMissing) || !cluster.Same(before.Nodes, s.Nodes) || !cluster.Same(before.IPPools, s.IPPools) || before.Incomplete != s.Incomplete ||
+		r.Endpoints.BandwidthChanges(s.Pods)
 }
 
 // forward makes an event of each value until ctx ends or the channel is closed.

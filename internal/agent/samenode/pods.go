@@ -9,11 +9,11 @@ import (
 )
 
 // optedIn are the endpoints whose pod has the annotation. A pod of the runtime and a Pod of the cluster with different
-// UIDs are not the same: the later one may not have opted in.
+// UIDs are not the same: the later one may not have opted in. Messages between sockets pass no bandwidth limit.
 func optedIn(endpoints []agentapi.Endpoint, snapshot *cluster.Snapshot) (all []agentapi.Endpoint) {
 	for _, e := range endpoints {
 		p, found := snapshot.Pods.Find(cluster.Key{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
-		if !found || p.SameNode != cluster.SameNodeSockets || p.HostNetwork || p.Ended || e.Netns == "" {
+		if !found || p.SameNode != cluster.SameNodeSockets || p.HostNetwork || p.Ended || e.Netns == "" || e.Bandwidth != (agentapi.Bandwidth{}) {
 			continue
 		}
 		if uid := cluster.NewUID(e.Pod.UID); uid != (cluster.UID{}) && p.UID != (cluster.UID{}) && uid != p.UID {

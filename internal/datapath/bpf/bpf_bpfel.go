@@ -167,15 +167,17 @@ const (
 )
 
 type Endpoint struct {
-	_            structs.HostLayout
-	Ifindex      uint32
-	PodMac       [6]uint8
-	HostMac      [6]uint8
-	ThroughStack uint8
-	Underlay     uint8
-	Netns        uint16
-	Parent       uint32
-	Limited      uint32
+	_              structs.HostLayout
+	Ifindex        uint32
+	PodMac         [6]uint8
+	HostMac        [6]uint8
+	ThroughStack   uint8
+	Underlay       uint8
+	Netns          uint16
+	Parent         uint32
+	LimitedEgress  uint8
+	LimitedIngress uint8
+	Padding        uint16
 }
 
 type EnforceFlag uint32
@@ -356,6 +358,18 @@ type IdentityCidrKey struct {
 	_         structs.HostLayout
 	PrefixLen uint32
 	Address   Address
+}
+
+type Limit struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Departs uint32
+	Rate    uint64
+	Wire    uint64
+	Other   uint64
 }
 
 type MacvlanKey struct {

@@ -30,6 +30,9 @@ type Endpoint struct {
 	Namespace int
 	// Parent is the index of the device that the pod's macvlan device is on; 0 for a pod with another kind of device.
 	Parent int
+	// LimitedEgress says that Limits has a limit of what the pod sends; LimitedIngress that the host end has a qdisc that limits what it
+	// receives.
+	LimitedEgress, LimitedIngress bool
 }
 
 // NamespaceMax is the largest Endpoint.Namespace of the datapath. The kernel assigns the lowest free id.
@@ -81,6 +84,7 @@ func (t Endpoints) All() (map[netip.Addr]Endpoint, error) {
 		all[k.Addr()] = Endpoint{
 			Interface: int(v.Ifindex), PodMAC: v.PodMac, HostMAC: v.HostMac, ThroughStack: v.ThroughStack != 0,
 			Underlay: v.Underlay != 0, Namespace: int(v.Netns), Parent: int(v.Parent),
+			LimitedEgress: v.LimitedEgress != 0, LimitedIngress: v.LimitedIngress != 0,
 		}
 	})
 	if err != nil {
@@ -115,6 +119,12 @@ func (e Endpoint) value() bpf.Endpoint {
 	}
 	if e.Underlay {
 		v.Underlay = 1
+	}
+	if e.LimitedEgress {
+		v.LimitedEgress = 1
+	}
+	if e.LimitedIngress {
+		v.LimitedIngress = 1
 	}
 	if e.Namespace > 0 && e.Namespace <= NamespaceMax {
 		v.Netns = uint16(e.Namespace)

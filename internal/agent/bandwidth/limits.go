@@ -1,0 +1,152 @@
+// Package bandwidth keeps the bandwidth limits of pods in force: what a pod sends is limited by the datapath, what it receives by the
+// qdisc of its host end. See docs/decisions/48-bandwidth.md.
+package bandwidth
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
+	"github.com/beeline-cni/beeline/internal/device/netdev"
+	"github.com/beeline-cni/beeline/internal/device/qdisc"
+)
+
+// Limits are those of the pods of one node. The caller holds the agent's lock.
+type Limits struct {
+	table fwd.Limits
+	log   *slog.Logger
+	// ingress has the rate of each limited host end in bytes/s, by its index, as far as this agent has set it.
+	ingress map[int]uint64
+	// pods is the number of limited pods. notHeld is why an uplink does not hold packets; without uplinks of limited pods nil.
+	pods    int
+	notHeld error
+	held    bool
+}
+
+// New returns Limits that know of no pod yet.
+func New(table fwd.Limits, log *slog.Logger) *Limits {
+	return &Limits{table: table, log: log, ingress: map[int]uint64{}}
+}
+
+// bytes converts bit/s to bytes/s; the result is not 0 for a limit.
+func bytes(bits uint64) uint64 { return (bits + 7) / 8 }
+
+// Apply limits a pod, or ends its limits, before its host end is set up.
+func (l *Limits) Apply(p agentapi.Endpoint) error {
+	if err := l.applyIngress(p); err != nil {
+		return fmt.Errorf("limit what pod %s receives: %w", p.PodName(), err)
+	}
+	if p.Bandwidth.Egress == 0 {
+		return l.table.Delete(p.HostIfIndex)
+	}
+	return l.table.Set(p.HostIfIndex, l.limit(p))
+}
+
+func (l *Limits) limit(p agentapi.Endpoint) fwd.Limit {
+	return fwd.Limit{Rate: bytes(p.Bandwidth.Egress), Departs: l.held}
+}
+
+// applyIngress leaves host ends alone that have never had a limit.
+func (l *Limits) applyIngress(p agentapi.Endpoint) error {
+	rate := bytes(p.Bandwidth.Ingress)
+	if _, had := l.ingress[p.HostIfIndex]; rate == 0 && !had {
+		return nil
+	}
+	have, err := qdisc.Limited(p.HostIfIndex)
+	if err == nil && have != rate {
+		err = qdisc.Limit(p.HostIfIndex, rate)
+	}
+	if err != nil {
+		return err
+	}
+	if rate == 0 {
+		delete(l.ingress, p.HostIfIndex)
+	} else {
+		l.ingress[p.HostIfIndex] = rate
+	}
+	return nil
+}
+
+// Recover gives the limits of a host end whose endpoint was lost.
+func (l *Limits) Recover(hostIndex int) (limits agentapi.Bandwidth, err error) {
+	all, err := l.table.All()
+	if err != nil {
+		return limits, err
+	}
+	ingress, err := qdisc.Limited(hostIndex)
+	return agentapi.Bandwidth{Egress: 8 * all[hostIndex].Rate, Ingress: 8 * ingress}, err
+}
+
+// Remove forgets a host end, which is about to be deleted.
+func (l *Limits) Remove(hostIndex int) error {
+	delete(l.ingress, hostIndex)
+	return l.table.Delete(hostIndex)
+}
+
+// Sync makes the limits those of the endpoints, and looks after the qdiscs of uplinks: they hold packets as long as a pod's sending is
+// limited. A failure concerns the pod or the uplink that it names, and the others go on.
+func (l *Limits) Sync(endpoints []agentapi.Endpoint, uplinks []netdev.Uplink) error {
+	var errs []error
+	l.pods = 0
+	egress := map[int]agentapi.Endpoint{}
+	for _, p := range endpoints {
+		if p.Bandwidth != (agentapi.Bandwidth{}) {
+			l.pods++
+		}
+		if p.Bandwidth.Egress > 0 {
+			egress[p.HostIfIndex] = p
+		}
+		if err := l.applyIngress(p); err != nil {
+			errs = append(errs, fmt.Errorf("limit what pod %s receives: %w", p.PodName(), err))
+		}
+	}
+	errs = append(errs, l.syncUplinks(uplinks, len(egress) > 0))
+	want := map[int]fwd.Limit{}
+	for index, p := range egress {
+		want[index] = l.limit(p)
+	}
+	return errors.Join(append(errs, l.table.Sync(want))...)
+}
+
+// syncUplinks has the uplinks hold packets, or not any more.
+func (l *Limits) syncUplinks(uplinks []netdev.Uplink, limited bool) error {
+	var errs []error
+	before := l.notHeld
+	l.notHeld, l.held = nil, false
+	for _, u := range uplinks {
+		if !limited {
+			errs = append(errs, qdisc.ReleaseDepartures(u.Index))
+			continue
+		}
+		switch err := qdisc.HoldDepartures(u.Index); {
+		case errors.Is(err, qdisc.ErrNotHeld):
+			l.notHeld = fmt.Errorf("uplink %s: %w", u.Name, err)
+		case err != nil:
+			l.notHeld = fmt.Errorf("uplink %s: %w", u.Name, err)
+			errs = append(errs, l.notHeld)
+		}
+	}
+	l.held = limited && l.notHeld == nil && len(uplinks) > 0
+	if l.notHeld != nil && (before == nil || before.Error() != l.notHeld.Error()) {
+		l.log.Warn("packets of pods beyond their bandwidth limit are dropped instead of delayed", "reason", l.notHeld)
+	}
+	return errors.Join(errs...)
+}
+
+// Choice says how what pods send is limited.
+func (l *Limits) Choice() agentapi.Choice {
+	c := agentapi.Choice{Name: "bandwidth", Requested: "auto", Selected: "unlimited", Reason: "no pod has a limit"}
+	switch {
+	case l.pods == 0:
+	case l.held:
+		c.Selected, c.Reason = "fq", fmt.Sprintf("%d pods have limits; uplinks hold their packets until they may depart", l.pods)
+	default:
+		c.Selected, c.Reason = "drop", fmt.Sprintf("%d pods have limits; packets beyond them are dropped", l.pods)
+		if l.notHeld != nil {
+			c.Reason += ": " + l.notHeld.Error()
+		}
+	}
+	return c
+}

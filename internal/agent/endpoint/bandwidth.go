@@ -1,0 +1,70 @@
+package endpoint
+
+import (
+	"fmt"
+
+	"github.com/beeline-cni/beeline/internal/agent/node"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// BandwidthChanges reports whether the limits of a pod are not those of its annotations.
+func (e *Endpoints) BandwidthChanges(pods cluster.List[*cluster.Pod]) bool {
+	for _, p := range e.all {
+		if want, known := annotated(p, pods); known && want != p.Bandwidth {
+			return true
+		}
+	}
+	return false
+}
+
+// FollowBandwidth makes the limits of pods those of their annotations, and calls failed for each pod where that fails.
+func (e *Endpoints) FollowBandwidth(pods cluster.List[*cluster.Pod], failed func(agentapi.Endpoint, error)) {
+	for name, p := range e.all {
+		want, known := annotated(p, pods)
+		if !known || want == p.Bandwidth {
+			continue
+		}
+		if p.Macvlan != nil {
+			failed(p, fmt.Errorf("its macvlan device has no limits: make the pod anew"))
+			continue
+		}
+		e.Log.Info("pod has new bandwidth limits, in bit/s", "pod", p.PodName(), "egress", want.Egress, "ingress", want.Ingress)
+		p.Bandwidth = want
+		if err := e.limit(p); err != nil {
+			failed(p, err)
+			continue
+		}
+		e.all[name] = p
+		if err := e.store.save(p); err != nil {
+			failed(p, err)
+		}
+	}
+}
+
+// limit applies the limits of a pod whose addresses are in the table.
+func (e *Endpoints) limit(p agentapi.Endpoint) error {
+	if err := e.Limits.Apply(p); err != nil {
+		return err
+	}
+	for _, addr := range p.Addresses {
+		if err := e.Datapath.Endpoints.Set(addr, node.EndpointEntry(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// annotated gives the limits by a pod's annotations. Without UIDs, a Pod may be another one than that of the runtime: it keeps the
+// limits of its ADD.
+func annotated(p agentapi.Endpoint, pods cluster.List[*cluster.Pod]) (limits agentapi.Bandwidth, known bool) {
+	pod, found := pods.Find(cluster.Key{Namespace: p.Pod.Namespace, Name: p.Pod.Name})
+	uid := cluster.NewUID(p.Pod.UID)
+	if !found || uid == (cluster.UID{}) || pod.UID != uid {
+		return limits, false
+	}
+	if pod.Bandwidth == nil {
+		return limits, true
+	}
+	return agentapi.Bandwidth(*pod.Bandwidth), true
+}

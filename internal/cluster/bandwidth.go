@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// The annotations of Kubernetes that limit the bandwidth of a pod, a quantity in bit/s each.
+const (
+	EgressBandwidthAnnotation  = "kubernetes.io/egress-bandwidth"
+	IngressBandwidthAnnotation = "kubernetes.io/ingress-bandwidth"
+)
+
+// Bandwidth has the limits of a pod's annotations, in bit/s; 0 is none.
+type Bandwidth struct {
+	// Egress is what the pod sends, Ingress what it receives.
+	Egress, Ingress uint64
+}
+
+// The kubelet rejects limits outside of these, in bit/s.
+var (
+	bandwidthMin = resource.MustParse("1k")
+	bandwidthMax = resource.MustParse("1P")
+)
+
+// bandwidthOf gives the limits of annotations; nil if there are none. A value without a meaning is an error, and no limit.
+func bandwidthOf(annotations map[string]string, fail func(field, format string, args ...any)) *Bandwidth {
+	var limits Bandwidth
+	for name, to := range map[string]*uint64{EgressBandwidthAnnotation: &limits.Egress, IngressBandwidthAnnotation: &limits.Ingress} {
+		text, ok := annotations[name]
+		if !ok {
+			continue
+		}
+		rate, err := parseBandwidth(text)
+		if err != nil {
+			fail(fmt.Sprintf("metadata.annotations[%s]", name), "%v", err)
+			continue
+		}
+		*to = rate
+	}
+	if limits == (Bandwidth{}) {
+		return nil
+	}
+	return &limits
+}
+
+func parseBandwidth(text string) (bitsPerSecond uint64, err error) {
+	if len(text) > 32 {
+		return 0, fmt.Errorf("a quantity has at most 32 characters")
+	}
+	rate, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no quantity: %w", text, err)
+	}
+	if rate.Cmp(bandwidthMin) < 0 || rate.Cmp(bandwidthMax) > 0 {
+		return 0, fmt.Errorf("%s bit/s is not between %s and %s", text, &bandwidthMin, &bandwidthMax)
+	}
+	return uint64(rate.Value()), nil
+}

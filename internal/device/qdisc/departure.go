@@ -1,0 +1,116 @@
+package qdisc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/beeline-cni/beeline/internal/device/rtnl"
+)
+
+// ErrNotHeld reports a device whose qdisc does not hold packets until their departure time; the error that wraps it has the reason.
+var ErrNotHeld = errors.New("packets are not held until their departure time")
+
+// kernelDefaults are the qdiscs that the kernel chooses for a device, by net.core.default_qdisc or by its queues. With the handle 0,
+// nobody has chosen them.
+var kernelDefaults = []string{"noqueue", "pfifo_fast", "fq_codel", "mq"}
+
+// HoldDepartures makes a device hold packets until their departure time, by the qdisc fq, one for each of its queues. It replaces only
+// what the kernel has chosen by default. The error wraps ErrNotHeld if the device does not hold packets: the kernel has no fq, or
+// somebody has chosen another qdisc.
+func HoldDepartures(index int) error {
+	all, err := list(index)
+	if err != nil {
+		return err
+	}
+	root := find(all, netlink.HANDLE_ROOT)
+	switch {
+	case root == nil: // a device that is down, or without a queue
+		return setFq(index, netlink.HANDLE_ROOT, handle)
+	case root.Type() == "fq":
+		return nil
+	case root.Type() == "mq" && root.Attrs().Handle != 0:
+		return holdQueues(index, root, all)
+	case root.Attrs().Handle != 0 || !slices.Contains(kernelDefaults, root.Type()):
+		return fmt.Errorf("%w: device %d has the qdisc %s", ErrNotHeld, index, root.Type())
+	case root.Type() != "mq":
+		return setFq(index, netlink.HANDLE_ROOT, handle)
+	}
+	mq := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: handle, Parent: netlink.HANDLE_ROOT}, QdiscType: "mq"}
+	if err := netlink.QdiscReplace(mq); err != nil {
+		return fmt.Errorf("set the qdisc mq of device %d: %w", index, err)
+	}
+	if all, err = list(index); err != nil {
+		return err
+	}
+	return holdQueues(index, find(all, netlink.HANDLE_ROOT), all)
+}
+
+// holdQueues sets fq at the queues of mq that have a default of the kernel.
+func holdQueues(index int, mq netlink.Qdisc, all []netlink.Qdisc) error {
+	for _, q := range all {
+		attrs := q.Attrs()
+		if mq == nil || attrs.Parent>>16 != mq.Attrs().Handle>>16 || q.Type() == "fq" {
+			continue
+		}
+		if attrs.Handle != 0 || !slices.Contains(kernelDefaults, q.Type()) {
+			return fmt.Errorf("%w: a queue of device %d has the qdisc %s", ErrNotHeld, index, q.Type())
+		}
+		if err := setFq(index, attrs.Parent, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func setFq(index int, parent, of uint32) error {
+	fq := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: of, Parent: parent}, QdiscType: "fq"}
+	if err := netlink.QdiscReplace(fq); err != nil {
+		return fmt.Errorf("%w: set the qdisc fq of device %d: %w", ErrNotHeld, index, err)
+	}
+	return nil
+}
+
+// ReleaseDepartures gives a device the kernel's default qdisc again, if HoldDepartures has set another one.
+func ReleaseDepartures(index int) error {
+	root, err := rootOf(index)
+	if err != nil || root == nil || root.Attrs().Handle != handle {
+		return err
+	}
+	del := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: handle, Parent: netlink.HANDLE_ROOT}, QdiscType: root.Type()}
+	if err := netlink.QdiscDel(del); err != nil && !gone(err) {
+		return fmt.Errorf("remove the qdisc %s of device %d: %w", root.Type(), index, err)
+	}
+	return nil
+}
+
+// ReleaseAll does the same for all devices, and gives the names of those that had another one.
+func ReleaseAll() (names []string, err error) {
+	links, err := rtnl.Dump(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list devices: %w", err)
+	}
+	for _, link := range links {
+		index := link.Attrs().Index
+		root, rootErr := rootOf(index)
+		if rootErr == nil && (root == nil || root.Attrs().Handle != handle || root.Type() == "tbf") {
+			continue
+		}
+		if releaseErr := errors.Join(rootErr, ReleaseDepartures(index)); releaseErr != nil {
+			err = errors.Join(err, releaseErr)
+			continue
+		}
+		names = append(names, link.Attrs().Name)
+	}
+	return names, err
+}
+
+func find(all []netlink.Qdisc, parent uint32) netlink.Qdisc {
+	at := slices.IndexFunc(all, func(q netlink.Qdisc) bool { return q.Attrs().Parent == parent })
+	if at < 0 {
+		return nil
+	}
+	return all[at]
+}
