@@ -119,6 +119,9 @@ func TestAddRejectsWhatItWouldIgnore(t *testing.T) {
 		"mapping's type":    {`,"runtimeConfig":{"portMappings":[80]}`, 7, `field "runtimeConfig.portMappings": got number, want object`},
 		"limits' type":      {`,"runtimeConfig":{"bandwidth":[]}`, 7, `field "runtimeConfig.bandwidth": got array, want object`},
 		"limit's type":      {`,"runtimeConfig":{"bandwidth":{"egressRate":"1M"}}`, 7, `field "runtimeConfig.bandwidth.egressRate": got string, want float64`},
+		"a limit too small": {`,"runtimeConfig":{"bandwidth":{"egressRate":999}}`, 7, "runtimeConfig.bandwidth.egressRate: 999 bit/s is not between 1000 and"},
+		"a limit too large": {`,"runtimeConfig":{"bandwidth":{"ingressRate":1e16}}`, 7, "runtimeConfig.bandwidth.ingressRate"},
+		"a negative limit":  {`,"runtimeConfig":{"bandwidth":{"ingressRate":-1e6}}`, 7, "runtimeConfig.bandwidth.ingressRate"},
 		"DNS's type":        {`,"runtimeConfig":{"dns":{"servers":"x"}}`, 7, `field "runtimeConfig.dns.servers": got string`},
 	}
 	for name, test := range tests {

@@ -1,6 +1,10 @@
 package cni
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/agentapi"
+)
 
 // The request says why a pod goes through the host's stack, and nothing for a pod that does not.
 func TestAddReportsWhyThroughStack(t *testing.T) {
@@ -13,9 +17,9 @@ func TestAddReportsWhyThroughStack(t *testing.T) {
 		"bursts without rates":              {`,"runtimeConfig":{"bandwidth":{"ingressRate":0,"ingressBurst":1000,"egressRate":0,"egressBurst":1000}}`, ""},
 		"another capability":                {`,"runtimeConfig":{"dns":{"servers":["10.0.0.10"]}}`, ""},
 		"a port, which is the agent's":      {`,"runtimeConfig":{` + mapping + `}`, ""},
-		"a limit of what it receives":       {`,"runtimeConfig":{` + limit + `}`, "bandwidth limit"},
-		"a limit of what it sends":          {`,"runtimeConfig":{"bandwidth":{"egressRate":1e6,"egressBurst":1000}}`, "bandwidth limit"},
-		"both":                              {`,"runtimeConfig":{` + mapping + `,` + limit + `}`, "bandwidth limit"},
+		"a limit of what it receives":       {`,"runtimeConfig":{` + limit + `}`, ""},
+		"a limit of what it sends":          {`,"runtimeConfig":{"bandwidth":{"egressRate":1e6,"egressBurst":1000}}`, ""},
+		"both":                              {`,"runtimeConfig":{` + mapping + `,` + limit + `}`, ""},
 		"the network":                       {`,"routing":"kernel"`, "routing of network pods"},
 		"the network before its pods":       {`,"routing":"kernel","runtimeConfig":{` + mapping + `}`, "routing of network pods"},
 		"the network wants it direct":       {`,"routing":"ebpf"`, ""},
@@ -34,7 +38,7 @@ func TestAddReportsWhyThroughStack(t *testing.T) {
 	}
 }
 
-// The agent chooses the kind of device, unless the network does or the plugin bandwidth follows.
+// The agent chooses the kind of device, unless the network does or the pod has a limit.
 func TestAddRequestsADevice(t *testing.T) {
 	const limit = `,"runtimeConfig":{"bandwidth":{"ingressRate":1000000,"ingressBurst":1000}}`
 	for name, test := range map[string]struct{ more, want string }{
@@ -53,5 +57,22 @@ func TestAddRequestsADevice(t *testing.T) {
 				t.Errorf("requests %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// The agent gets the limits of the pod, without bursts.
+func TestAddRequestsLimits(t *testing.T) {
+	for more, want := range map[string]agentapi.Bandwidth{
+		``: {},
+		`,"runtimeConfig":{"bandwidth":{"ingressRate":0,"egressBurst":1000}}`:                                               {},
+		`,"runtimeConfig":{"bandwidth":{"ingressRate":1000000,"ingressBurst":4294967295,"egressRate":2e9,"egressBurst":1}}`: {Egress: 2e9, Ingress: 1e6},
+	} {
+		w := newFakeNode()
+		if err := w.plugin().Add(args(conf(more))); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.added[0].Bandwidth; got != want {
+			t.Errorf("%s: limits %+v, want %+v", more, got, want)
+		}
 	}
 }

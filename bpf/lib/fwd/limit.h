@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Bandwidth limits of what pods send. What leaves the node gets a departure time (EDT), and the uplink's qdisc fq holds
- * it until then. Nothing holds other packets: they are dropped if the pod has sent too much in the time before.
+ * it until then. Nothing holds other packets: they are dropped if the pod has sent too much in the time before. The agent
+ * has the pod's end delay them to the same rate; one percent more is allowed here, so that both agree.
  */
 #pragma once
 
@@ -15,9 +16,6 @@
 
 /* Packets that would depart later than this are dropped. ns; at 1 Mbit/s two packets of 64 KiB fit. */
 #define LIMIT_HORIZON LIMIT_SECOND
-
-/* How much a pod may catch up of time without packets. ns. */
-#define LIMIT_BURST 20000000ULL
 
 /* Bytes of a packet on the wire: the kernel sends the headers of a GSO packet once for each segment. */
 static __always_inline __u64 limit_bytes(const struct __sk_buff *skb)
@@ -43,8 +41,8 @@ static __always_inline __u64 limit_wait(struct limit *l, __u64 bytes, __u64 now,
 	next = departs ? l->wire : l->other;
 	if (departs && next < now)
 		next = now;
-	if (!departs && next + LIMIT_BURST < now)
-		next = now - LIMIT_BURST;
+	if (!departs && next + l->burst < now)
+		next = now - l->burst;
 	wait = next > now ? next - now : 0;
 	if (!departs && wait)
 		wait = LIMIT_HORIZON;
@@ -52,7 +50,7 @@ static __always_inline __u64 limit_wait(struct limit *l, __u64 bytes, __u64 now,
 		if (departs)
 			l->wire = next + delay;
 		else
-			l->other = next + delay;
+			l->other = next + delay - delay / 100;
 	}
 	bpf_spin_unlock(&l->lock);
 	return wait;

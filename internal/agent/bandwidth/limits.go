@@ -1,4 +1,4 @@
-// Package bandwidth keeps the bandwidth limits of pods in force: what a pod sends is limited by the datapath, what it receives by the
+// Package bandwidth applies the bandwidth limits of pods: what a pod sends is limited by the datapath, what it receives by the
 // qdisc of its host end. See docs/decisions/48-bandwidth.md.
 package bandwidth
 
@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
+	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/device/qdisc"
 )
@@ -38,15 +40,30 @@ func (l *Limits) Apply(p agentapi.Endpoint) error {
 	if err := l.applyIngress(p); err != nil {
 		return fmt.Errorf("limit what pod %s receives: %w", p.PodName(), err)
 	}
-	if p.Bandwidth.Egress == 0 {
+	rate := bytes(p.Bandwidth.Egress)
+	all, err := l.table.All()
+	if err != nil {
+		return err
+	}
+	if _, had := all[p.HostIfIndex]; rate == 0 && !had {
+		return nil
+	}
+	if err := device.LimitPodEnd(p.HostIfIndex, p.Netns, rate); err != nil {
+		l.log.Warn("what a pod sends beyond its bandwidth limit is dropped at its host end instead of delayed in the pod", "pod", p.PodName(), "reason", err)
+	}
+	if rate == 0 {
 		return l.table.Delete(p.HostIfIndex)
 	}
 	return l.table.Set(p.HostIfIndex, l.limit(p))
 }
 
+// limit allows a burst of the pod's end, and what its timer may be late.
 func (l *Limits) limit(p agentapi.Endpoint) fwd.Limit {
-	return fwd.Limit{Rate: bytes(p.Bandwidth.Egress), Departs: l.held}
+	rate := bytes(p.Bandwidth.Egress)
+	return fwd.Limit{Rate: rate, Burst: qdisc.Burst(rate) + timerLate, Departs: l.held}
 }
+
+const timerLate = 10 * time.Millisecond
 
 // applyIngress leaves host ends alone that have never had a limit.
 func (l *Limits) applyIngress(p agentapi.Endpoint) error {
@@ -130,7 +147,7 @@ func (l *Limits) syncUplinks(uplinks []netdev.Uplink, limited bool) error {
 	}
 	l.held = limited && l.notHeld == nil && len(uplinks) > 0
 	if l.notHeld != nil && (before == nil || before.Error() != l.notHeld.Error()) {
-		l.log.Warn("packets of pods beyond their bandwidth limit are dropped instead of delayed", "reason", l.notHeld)
+		l.log.Info("uplinks do not hold packets of pods with bandwidth limits", "reason", l.notHeld)
 	}
 	return errors.Join(errs...)
 }
@@ -143,7 +160,7 @@ func (l *Limits) Choice() agentapi.Choice {
 	case l.held:
 		c.Selected, c.Reason = "fq", fmt.Sprintf("%d pods have limits; uplinks hold their packets until they may depart", l.pods)
 	default:
-		c.Selected, c.Reason = "drop", fmt.Sprintf("%d pods have limits; packets beyond them are dropped", l.pods)
+		c.Selected, c.Reason = "tbf", fmt.Sprintf("%d pods have limits; the qdisc of their own end delays what they send, and the datapath drops what comes faster", l.pods)
 		if l.notHeld != nil {
 			c.Reason += ": " + l.notHeld.Error()
 		}

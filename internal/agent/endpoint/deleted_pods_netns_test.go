@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agent/conntrack"
+	"github.com/beeline-cni/beeline/internal/agent/bandwidth"
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -57,7 +58,7 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 		}
 		expiry := conntrack.New(conntrack.Kernel{}, &loop.Beat{}, log)
 		all, err := New(Options{
-			StateDir: stateDir, Pool: pool, FailClosed: failclosed.New(failclosed.Node(dp.AttachPod), true, log), Expiry: expiry, Log: log,
+			StateDir: stateDir, Pool: pool, FailClosed: failclosed.New(failclosed.Node(dp.AttachPod), true, log), Limits: bandwidth.New(dp.Limits, log), Expiry: expiry, Log: log,
 			Datapath: Datapath{Endpoints: dp.Endpoints, Macvlans: dp.Macvlans, ForgetConnections: dp.Conntrack.Forget, Detach: dp.Detach, CheckPod: dp.CheckPod},
 		}, Node{})
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 // Only relevant changes cause a reconciliation.
 func TestTake(t *testing.T) {
 	nodes := []cluster.Node{{Name: "a"}}
-	r := &Reconciler{Options: Options{Lock: &sync.Mutex{}}}
+	r := &Reconciler{Options: Options{Lock: &sync.Mutex{}, Endpoints: &endpoint.Endpoints{}}}
 	for i, step := range []struct {
 		s    *cluster.Snapshot
 		want bool

@@ -368,6 +368,7 @@ type Limit struct {
 	}
 	Departs uint32
 	Rate    uint64
+	Burst   uint64
 	Wire    uint64
 	Other   uint64
 }

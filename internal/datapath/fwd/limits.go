@@ -3,6 +3,7 @@ package fwd
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -14,6 +15,8 @@ import (
 type Limit struct {
 	// Rate is in bytes/s, with link-layer headers.
 	Rate uint64
+	// Burst is how much the pod may catch up of time without packets.
+	Burst time.Duration
 	// Departs says that all uplinks hold packets until their departure time. Else packets beyond the rate are dropped.
 	Departs bool
 }
@@ -28,7 +31,7 @@ func NewLimits(m *bpf.Maps) Limits { return Limits{m.Limits} }
 func (t Limits) All() (map[int]Limit, error) {
 	all := map[int]Limit{}
 	err := table.Read(t.m, func(k *uint32, v *bpf.Limit) {
-		all[int(*k)] = Limit{Rate: v.Rate, Departs: v.Departs != 0}
+		all[int(*k)] = Limit{Rate: v.Rate, Burst: time.Duration(v.Burst), Departs: v.Departs != 0}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read limits: %w", err)
@@ -38,12 +41,12 @@ func (t Limits) All() (map[int]Limit, error) {
 
 // Set adds or replaces the limit of a host end. A limit that has not changed keeps its time.
 func (t Limits) Set(ifindex int, l Limit) error {
-	v := bpf.Limit{Rate: l.Rate}
+	v := bpf.Limit{Rate: l.Rate, Burst: uint64(l.Burst)}
 	if l.Departs {
 		v.Departs = 1
 	}
 	var have bpf.Limit
-	if err := t.m.Lookup(uint32(ifindex), &have); err == nil && have.Rate == v.Rate && have.Departs == v.Departs {
+	if err := t.m.Lookup(uint32(ifindex), &have); err == nil && have.Rate == v.Rate && have.Burst == v.Burst && have.Departs == v.Departs {
 		return nil
 	}
 	if err := t.m.Put(uint32(ifindex), &v); err != nil {

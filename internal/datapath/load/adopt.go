@@ -19,7 +19,7 @@ var PrivateMaps = []string{bpf.MapFlowCache, bpf.MapNatScratch, bpf.MapPolicyScr
 var PinnedMaps = []string{
 	bpf.MapEndpoints, bpf.MapRoutes, bpf.MapRouteLengths, bpf.MapGeneration, bpf.MapDrops, bpf.MapNeighLease, bpf.MapTunnelSources,
 	bpf.MapServices, bpf.MapBackends, bpf.MapMaglev, bpf.MapAffinities, bpf.MapAffinitiesExt, bpf.MapServiceSources, bpf.MapServiceCounts,
-	bpf.MapNat, bpf.MapNatPending, bpf.MapNatSlots, bpf.MapPendingSlots, bpf.MapNatOwners, bpf.MapNatPods, bpf.MapUplinks, bpf.MapMacvlanPods, bpf.MapFragments, bpf.MapSockStorage, bpf.MapSockTcp, bpf.MapSockUdp,
+	bpf.MapNat, bpf.MapNatPending, bpf.MapNatSlots, bpf.MapPendingSlots, bpf.MapNatOwners, bpf.MapNatPods, bpf.MapUplinks, bpf.MapMacvlanPods, bpf.MapLimits, bpf.MapFragments, bpf.MapSockStorage, bpf.MapSockTcp, bpf.MapSockUdp,
 	bpf.MapPolicyPods, bpf.MapIdentities, bpf.MapIdentityCidrs, bpf.MapPolicies, bpf.MapPolicyPorts, bpf.MapConntrack, bpf.MapCtSlots, bpf.MapCtShares, bpf.MapCtShareSize,
 	bpf.MapCtNew,
 	bpf.MapFlows, bpf.MapFlowLost, bpf.MapFlowDrops,

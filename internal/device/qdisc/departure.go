@@ -13,8 +13,8 @@ import (
 // ErrNotHeld reports a device whose qdisc does not hold packets until their departure time; the error that wraps it has the reason.
 var ErrNotHeld = errors.New("packets are not held until their departure time")
 
-// kernelDefaults are the qdiscs that the kernel chooses for a device, by net.core.default_qdisc or by its queues. With the handle 0,
-// nobody has chosen them.
+// kernelDefaults are the qdiscs that the kernel chooses for a device, by net.core.default_qdisc or by its queues. Their handle is 0; that of a
+// qdisc that somebody has chosen is not.
 var kernelDefaults = []string{"noqueue", "pfifo_fast", "fq_codel", "mq"}
 
 // HoldDepartures makes a device hold packets until their departure time, by the qdisc fq, one for each of its queues. It replaces only

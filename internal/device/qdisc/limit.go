@@ -4,6 +4,7 @@ package qdisc
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -11,32 +12,56 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 )
 
+// ErrOther reports a device with a qdisc that somebody else has chosen.
+var ErrOther = errors.New("it has another queueing discipline")
+
 // handle marks the qdiscs that Beeline has set. Those that the kernel sets by default have the handle 0.
 var handle = netlink.MakeHandle(0xbee0, 0)
 
-// What a pod may receive at once, in bytes, and how long the rest may wait. The kernel cuts packets that are larger into their segments.
+// What may leave a device at once: what it sends in burstTime, but at least burstMin and at most burstMax bytes. The kernel cuts larger
+// packets into their segments. What has to wait longer than queueTime is dropped, if it is more than queueMin bytes.
 const (
-	burst       = 128 << 10
-	queueTime   = 0.1 // s
-	queueMinLen = 256 << 10
+	burstTime = 10 * time.Millisecond
+	burstMin  = 24 << 10 // two jumbo frames
+	burstMax  = 128 << 10
+	queueTime = 100 * time.Millisecond
+	queueMin  = 256 << 10
+	// The kernel has the time of a burst in 32 bits, which end at 274 s.
+	burstTimeMax = 200 * time.Second
 )
 
-// Limit limits what leaves by the egress of a device: the rate is in bytes/s, with link-layer headers; 0 is no limit. It replaces the
-// qdisc that the kernel sets by default, and an earlier limit.
+// Burst is how long a device with this limit may send faster; the rate is in bytes/s.
+func Burst(rate uint64) time.Duration {
+	return time.Duration(float64(burstOf(rate)) / float64(rate) * float64(time.Second))
+}
+
+func burstOf(rate uint64) uint32 {
+	in := func(t time.Duration) float64 { return float64(rate) * t.Seconds() }
+	return uint32(min(max(in(burstTime), burstMin), burstMax, in(burstTimeMax)))
+}
+
+// Limit limits what leaves a device: the rate is in bytes/s, with link-layer headers; 0 is no limit. It replaces the qdisc that the kernel
+// sets by default, and an earlier limit. The error wraps ErrOther if somebody has chosen another one.
 func Limit(index int, rate uint64) error {
+	root, err := rootOf(index)
+	if err != nil {
+		return err
+	}
+	own := root != nil && root.Attrs().Handle == handle
 	attrs := netlink.QdiscAttrs{LinkIndex: index, Handle: handle, Parent: netlink.HANDLE_ROOT}
-	if rate == 0 {
-		root, err := rootOf(index)
-		if err != nil || root == nil || root.Attrs().Handle != handle {
-			return err
-		}
+	switch {
+	case rate == 0 && !own:
+		return nil
+	case rate == 0:
 		if err := netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: "tbf"}); err != nil && !gone(err) {
 			return fmt.Errorf("remove the limit of device %d: %w", index, err)
 		}
 		return nil
+	case root != nil && !own && root.Attrs().Handle != 0:
+		return fmt.Errorf("limit device %d: %w: %s", index, ErrOther, root.Type())
 	}
-	limit := uint32(min(max(queueTime*float64(rate), queueMinLen), 1<<30))
-	tbf := &netlink.Tbf{QdiscAttrs: attrs, Rate: rate, Limit: limit, Buffer: netlink.Xmittime(rate, burst)}
+	limit := uint32(min(max(float64(rate)*queueTime.Seconds(), queueMin), 1<<30))
+	tbf := &netlink.Tbf{QdiscAttrs: attrs, Rate: rate, Limit: limit, Buffer: netlink.Xmittime(rate, burstOf(rate))}
 	if err := netlink.QdiscReplace(tbf); err != nil {
 		return fmt.Errorf("limit device %d to %d bytes/s: %w", index, rate, err)
 	}

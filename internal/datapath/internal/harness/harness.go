@@ -233,6 +233,8 @@ type Outcome struct {
 	Out     []byte
 	Mark    uint32
 	CB      [5]uint32
+	// Departure is the packet's departure time, in ns of CLOCK_MONOTONIC; 0: none.
+	Departure uint64
 }
 
 // Program gives a program. Harnesses load only those that a test uses, to save verifier time: TestLoad and
@@ -263,7 +265,7 @@ func (r *Harness) Run(in Run) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, fmt.Errorf("run %s: %w", in.Program, err)
 	}
-	return Outcome{Verdict(code), o.DataOut, after.Mark, after.CB}, nil
+	return Outcome{Verdict(code), o.DataOut, after.Mark, after.CB, after.Tstamp}, nil
 }
 
 // Counters gives every drop counter that is not zero, by "program reason".
