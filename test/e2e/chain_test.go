@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 // Standard plugins that are chained after a network.
@@ -276,6 +278,71 @@ func TestPathOutlivesFiles(t *testing.T) {
 		}
 	}
 	if err := errors.Join(c.reach(pod, direct), c.reach(direct, pod)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBandwidthChanges gives a pod limits while it runs, and takes them away. They hold without its own queue, which the pod can remove,
+// without an agent, and for the next one.
+func TestBandwidthChanges(t *testing.T) {
+	t.Parallel()
+	c := up(t, testbed.Options{})
+	n := c.nodes[0]
+	pod, near, far := c.newPod(n, "web"), c.addPod(n, "near"), c.addPod(c.nodes[1], "far")
+	conf := runtimeConf(pod)
+	conf.Args = append(conf.Args, [2]string{"K8S_POD_UID", "0b6f9a55-3b1e-4c2e-9d4e-1f1c6a1f0a02"})
+	if _, err := c.standard(n).add(t.Context(), pod, conf); err != nil {
+		t.Fatal(err)
+	}
+	var host string
+	follow := func(annotations string, want agentapi.Bandwidth) {
+		t.Helper()
+		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: default, uid: 0b6f9a55-3b1e-4c2e-9d4e-1f1c6a1f0a02, annotations: {%s}}\nspec: {nodeName: %s}\n", annotations, n.Name)
+		if err := netlab.WriteManifest(c.manifests, "web.yaml", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error {
+			all, err := n.api().Endpoints(t.Context())
+			at := slices.IndexFunc(all, func(e agentapi.Endpoint) bool { return e.Pod.Name == "web" })
+			if err != nil || at < 0 {
+				return fmt.Errorf("no endpoint: %w", err)
+			}
+			if host = all[at].HostDevice; all[at].Bandwidth != want {
+				return fmt.Errorf("limits are %+v, want %+v", all[at].Bandwidth, want)
+			}
+			return nil
+		})
+	}
+	limited := func(when string) {
+		t.Helper()
+		for _, peer := range []*testbed.Pod{asPod(n, pod), near, far} {
+			for _, ends := range [][2]*testbed.Pod{{pod, peer}, {peer, pod}} {
+				begin := time.Now()
+				if _, err := transfer(ends[0].Netns, ends[1].Netns, ends[1].Addresses[0]); err != nil {
+					t.Errorf("%s: %v", when, err)
+				}
+				if took := time.Since(begin); took < 300*time.Millisecond { // 512 KiB at 8 Mbit/s
+					t.Errorf("%s: %s to %s took %s", when, ends[0].Name, ends[1].Name, took)
+				}
+			}
+		}
+	}
+	follow(`kubernetes.io/egress-bandwidth: 8M, kubernetes.io/ingress-bandwidth: 8M`, agentapi.Bandwidth{Egress: 8e6, Ingress: 8e6})
+	limited("with limits")
+	if out, err := pod.Netns.Output(t.Context(), "tc", "qdisc", "del", "dev", "eth0", "root"); err != nil {
+		t.Fatalf("the pod removes its queue: %v: %s", err, out)
+	}
+	limited("without the pod's queue")
+	c.kill(n)
+	limited("without an agent")
+	c.start(n, current(t))
+	c.waitReady(n)
+	limited("with the next agent")
+	follow(`other: 8M`, agentapi.Bandwidth{})
+	if out, err := n.Netns.Output(t.Context(), "tc", "qdisc", "show", "dev", host); err != nil || strings.Contains(string(out), "tbf") {
+		t.Errorf("without limits the host end has %s: %v", out, err)
+	}
+	if err := errors.Join(c.reach(pod, near), c.reach(near, pod)); err != nil {
 		t.Error(err)
 	}
 }
