@@ -55,7 +55,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// The qdisc fq is set at a device whose qdisc nobody has chosen, and removed again.
+// The qdisc fq is set at a device with a qdisc of the kernel's choice, and removed again.
 func TestHoldDepartures(t *testing.T) {
 	onNode(t, func(up0 int) {
 		err := HoldDepartures(up0)
