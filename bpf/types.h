@@ -99,11 +99,11 @@ enum route_kind {
 struct route {
 	__u8 kind;		     /* enum route_kind */
 	__u8 resolved;		     /* next_hop_mac is valid; ROUTE_LOCAL: the pod has a macvlan device */
-	__u16 mtu;		     /* without the link-layer header */
+	__u16 mtu;		     /* without the link-layer header; ROUTE_LOCAL: limited_ingress */
 	__u32 ifindex;		     /* of the uplink */
 	__u8 next_hop_mac[ETH_ALEN]; /* valid while `resolved` is set and `neigh_lease` holds */
 	__u8 uplink_mac[ETH_ALEN];
-	/* For bpf_redirect_neigh. ROUTE_LOCAL: word[0] is the parent of the pod's macvlan device, word[1] limited_ingress. */
+	/* For bpf_redirect_neigh. ROUTE_LOCAL: word[0] is the parent of the pod's macvlan device. */
 	struct address next_hop;
 };
 

@@ -211,12 +211,17 @@ func TestBandwidth(t *testing.T) {
 		path    string
 	}{
 		"ebpf":    {"ebpf", "", nil, map[string]any{"bandwidth": limits}, ""},
+		"vxlan":   {"ebpf", "", nil, map[string]any{"bandwidth": limits}, ""},
 		"kernel":  {"kernel", "", nil, map[string]any{"bandwidth": limits}, "--routing=kernel"},
 		"chained": {"ebpf", "kernel", []map[string]any{chained}, nil, "routing of network " + networkName},
 	} {
 		t.Run(name, func(t *testing.T) {
 			needPlugins(t, test.chained...)
-			c := up(t, testbed.Options{}, "--routing", test.routing)
+			tunnel := "auto"
+			if name == "vxlan" {
+				tunnel = name
+			}
+			c := up(t, testbed.Options{}, "--routing", test.routing, "--tunnel", tunnel)
 			n := c.nodes[0]
 			own := pluginConf(n)
 			if test.network != "" {

@@ -64,7 +64,7 @@ static __always_inline void endpoint_set_route(struct route *route, const struct
 	__builtin_memcpy(route->uplink_mac, e->host_mac, ETH_ALEN);
 	route->resolved = e->parent != 0;
 	route->next_hop.word[0] = e->parent;
-	route->next_hop.word[1] = e->limited_ingress;
+	route->mtu = e->limited_ingress;
 }
 
 /*
@@ -111,7 +111,7 @@ STAGE endpoint_redirect(struct packet *p, const struct route *route)
 	p->local = true;
 	if (config_macvlan && route->resolved)
 		return endpoint_redirect_macvlan(p, route->next_hop.word[0]);
-	if (likely(skb_is_received(p->skb) && !route->next_hop.word[1])) {
+	if (likely(skb_is_received(p->skb) && !route->mtu)) {
 		p->action = bpf_redirect_peer(route->ifindex, 0);
 		return REDIRECT;
 	}
