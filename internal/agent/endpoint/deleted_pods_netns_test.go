@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/internal/agent/conntrack"
 	"github.com/beeline-cni/beeline/internal/agent/bandwidth"
+	"github.com/beeline-cni/beeline/internal/agent/conntrack"
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agentapi"
