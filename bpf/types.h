@@ -44,7 +44,7 @@ struct limit {
 	struct bpf_spin_lock lock;
 	__u32 departs; /* not 0: the uplinks have the qdisc fq, which holds packets until their departure time */
 	__u64 rate;    /* bytes/s with link-layer headers, of each packet on the wire */
-	__u64 burst;   /* how much the pod may catch up of time without packets, ns; not of what departs */
+	__u64 burst;   /* how much the pod may catch up of time without packets, ns */
 	__u64 wire;    /* CLOCK_MONOTONIC, ns */
 	__u64 other;   /* likewise */
 };

@@ -7,6 +7,7 @@
 
 #include "config.h"
 #include "lib/flow/finish.h"
+#include "lib/fwd/limit.h"
 #include "lib/fwd/macvlan.h"
 #include "lib/fwd/owner.h"
 #include "lib/net/mld.h"
@@ -319,6 +320,7 @@ int from_macvlan(struct __sk_buff *skb)
 			return TC_NEXT; /* most packets of the node: not about neighbours */
 		fc = from_macvlan_cached(&p, owner);
 	}
+	limit_departure(skb);
 	if (unlikely(!fc))
 		v = from_macvlan_check(&p, &fc);
 	if (v == NEXT && fc)

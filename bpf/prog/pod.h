@@ -161,6 +161,7 @@ int from_pod(struct __sk_buff *skb)
 	enum verdict v = packet_parse(&p);
 	struct flow_cache_entry *fc = 0;
 
+	limit_departure(skb);
 	if (v == NEXT)
 		v = endpoint_check_protocol(&p);
 	if (v == NEXT)

@@ -14,8 +14,11 @@
 
 #define LIMIT_SECOND 1000000000ULL
 
-/* Packets that would depart later than this are dropped. ns; at 1 Mbit/s two packets of 64 KiB fit. */
-#define LIMIT_HORIZON LIMIT_SECOND
+/*
+ * How far ahead a packet may depart, ns. Until then it takes a place in the uplink's queue, which all share. The queue of
+ * the pod's own end has delayed what waits for longer.
+ */
+#define LIMIT_HORIZON 100000000ULL
 
 /* Bytes of a packet on the wire: the kernel sends the headers of a GSO packet once for each segment. */
 static __always_inline __u64 limit_bytes(const struct __sk_buff *skb)
@@ -39,27 +42,30 @@ static __always_inline __u64 limit_wait(struct limit *l, __u64 bytes, __u64 now,
 
 	bpf_spin_lock(&l->lock);
 	next = departs ? l->wire : l->other;
-	if (departs && next < now)
-		next = now;
-	if (!departs && next + l->burst < now)
+	if (next + l->burst < now)
 		next = now - l->burst;
 	wait = next > now ? next - now : 0;
 	if (!departs && wait)
 		wait = LIMIT_HORIZON;
 	if (wait < LIMIT_HORIZON) {
+		next += delay - delay / 100;
 		if (departs)
-			l->wire = next + delay;
+			l->wire = next;
 		else
-			l->other = next + delay - delay / 100;
+			l->other = next;
 	}
 	bpf_spin_unlock(&l->lock);
 	return wait;
 }
 
-/* The departure time that the pod's own pacing (TCP BBR, SO_TXTIME) has given the packet, 0 without one. ns. */
-static __always_inline __u64 limit_paced(const struct __sk_buff *skb)
+/*
+ * Removes a departure time that a pod has put far ahead (SO_TXTIME): packets with such times would fill the queue of an
+ * uplink with fq, and those of others would be dropped. Other pacing of the pod stays, such as that of TCP BBR.
+ */
+static __always_inline void limit_departure(struct __sk_buff *skb)
 {
-	return skb->tstamp_type == BPF_SKB_TSTAMP_DELIVERY_MONO ? skb->tstamp : 0;
+	if (skb->tstamp_type && unlikely(skb->tstamp > bpf_ktime_get_coarse_ns() + LIMIT_HORIZON))
+		bpf_skb_set_tstamp(skb, 0, BPF_SKB_TSTAMP_UNSPEC);
 }
 
 /*
@@ -86,8 +92,8 @@ GLOBAL_FN int limit_exceeded(struct __sk_buff *skb, bool leaves)
 	}
 	if (!leaves)
 		return 0;
-	departure = limit_paced(skb);
-	if (departure < now + wait || departure > now + LIMIT_HORIZON)
+	departure = skb->tstamp_type == BPF_SKB_TSTAMP_DELIVERY_MONO ? skb->tstamp : 0;
+	if (departure < now + wait)
 		departure = now + wait;
 	bpf_skb_set_tstamp(skb, departure, BPF_SKB_TSTAMP_DELIVERY_MONO); /* Linux 5.18 */
 	return 0;

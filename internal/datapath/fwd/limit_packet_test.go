@@ -73,14 +73,14 @@ func TestLimitFromPod(t *testing.T) {
 				p := to(fixtures.PodB)
 				limit(t, r, fwd.Limit{Rate: rate, Departs: true})
 				first, second := run(p), run(p)
-				if first.Verdict != harness.VerdictRedirect || first.Departure == 0 || second.Departure-first.Departure < uint64(len(p.Bytes()))*1e9/rate {
+				if first.Verdict != harness.VerdictRedirect || first.Departure == 0 || second.Departure-first.Departure < uint64(len(p.Bytes()))*99e7/rate {
 					t.Errorf("departure of two packets: %d, %d, verdict %s", first.Departure, second.Departure, first.Verdict)
 				}
-				for range 40 { // 40 * 60 ms
+				for range 4 { // 4 * 42 ms and more
 					second = run(p)
 				}
 				if second.Verdict != harness.VerdictDrop {
-					t.Errorf("a packet that would depart in more than a second has verdict %s", second.Verdict)
+					t.Errorf("a packet that would depart in more than 100 ms has verdict %s", second.Verdict)
 				}
 				// What stays on the node has its own time, and no departure time.
 				if got := run(to(fixtures.PodA2)); got.Verdict != harness.VerdictRedirect || got.Departure != 0 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -16,6 +17,13 @@ var ErrNotHeld = errors.New("packets are not held until their departure time")
 // kernelDefaults are the qdiscs that the kernel chooses for a device, by net.core.default_qdisc or by its queues. Their handle is 0; that of a
 // qdisc that somebody has chosen is not.
 var kernelDefaults = []string{"noqueue", "pfifo_fast", "fq_codel", "mq"}
+
+// What the queue of an uplink may hold: packets that depart within twice the horizon of the datapath (LIMIT_HORIZON), later ones depart
+// then; four times as many as by default, since packets of pods with limits wait here.
+const (
+	horizon     = 200 * time.Millisecond
+	packetLimit = 40_000
+)
 
 // HoldDepartures makes a device hold packets until their departure time, by the qdisc fq, one for each of its queues. It replaces only
 // what the kernel has chosen by default. The error wraps ErrNotHeld if the device does not hold packets: the kernel has no fq, or
@@ -66,7 +74,8 @@ func holdQueues(index int, mq netlink.Qdisc, all []netlink.Qdisc) error {
 }
 
 func setFq(index int, parent, of uint32) error {
-	fq := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: of, Parent: parent}, QdiscType: "fq"}
+	fq := netlink.NewFq(netlink.QdiscAttrs{LinkIndex: index, Handle: of, Parent: parent})
+	fq.Horizon, fq.PacketLimit = uint32(horizon.Microseconds()), packetLimit
 	if err := netlink.QdiscReplace(fq); err != nil {
 		return fmt.Errorf("%w: set the qdisc fq of device %d: %w", ErrNotHeld, index, err)
 	}
