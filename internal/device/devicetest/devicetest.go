@@ -4,6 +4,7 @@ package devicetest
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -34,6 +35,10 @@ func NewNode(t testing.TB) ns.NetNS {
 	t.Helper()
 	node := testenv.NewNetns(t)
 	Inside(t, node, func() error {
+		// Link-local addresses are valid at once: else the kernel reports them anew after one or two seconds.
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0); err != nil {
+			return err
+		}
 		if err := AddVeth("up0", "wire"); err != nil {
 			return err
 		}
