@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -473,6 +474,14 @@ func TestEncryptionRotation(t *testing.T) {
 		}
 	}
 	w.expect(t, "rotation")
+	for _, n := range c.nodes {
+		page := c.scrape(n, "/metrics", http.StatusOK)
+		for _, name := range []string{"beeline_wireguard_peers{", "beeline_wireguard_received_bytes_total ", "beeline_wireguard_sent_bytes_total "} {
+			if !strings.Contains(page, "\n"+name) {
+				t.Errorf("%s serves no metric %s", n.Name, name)
+			}
+		}
+	}
 }
 
 // TestEncryptionOff turns encryption off as the manual says, while connections go on.
