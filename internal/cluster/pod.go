@@ -86,7 +86,7 @@ func reducePod(p *corev1.Pod) (*Pod, []fieldError) {
 	if kind := p.Annotations[v1alpha1.AnnotationDevice]; kind != "" {
 		pod.Device = Intern(strings.ToValidUTF8(kind[:min(len(kind), deviceMax)], ""))
 	}
-	pod.Bandwidth = bandwidthOf(p.Annotations, func(field, format string, args ...any) { c.fail(field, format, args...) })
+	pod.Bandwidth = bandwidthOf(p.Annotations, c.fail)
 	if p.Spec.RuntimeClassName != nil {
 		pod.RuntimeClass = Intern(*p.Spec.RuntimeClassName)
 	}

@@ -33,8 +33,8 @@ static __always_inline __u64 limit_bytes(const struct __sk_buff *skb)
 }
 
 /*
- * The time until which a packet has to wait, and moves the clock of its way. 0: it may go, now; LIMIT_HORIZON or more:
- * it is dropped.
+ * How long a packet has to wait, in ns, by the clock of its way, which is moved. 0: it may go now; LIMIT_HORIZON or
+ * more: it is dropped.
  */
 static __always_inline __u64 limit_wait(struct limit *l, __u64 bytes, __u64 now, bool departs)
 {

@@ -19,42 +19,44 @@ import (
 type Limits struct {
 	table fwd.Limits
 	log   *slog.Logger
-	// ingress has the rate of each limited host end in bytes/s, by its index, as far as this agent has set it.
-	ingress map[int]uint64
-	// pods is the number of limited pods. notHeld is why an uplink does not hold packets; without uplinks of limited pods nil.
-	pods    int
-	notHeld error
+	// pods is the number of limited pods.
+	pods int
+	// held says that uplinks hold packets until their departure time; notHeld is why one does not.
 	held    bool
+	notHeld error
+	// released says that no uplink has a qdisc of an agent.
+	released bool
 }
 
 // New returns Limits that know of no pod yet.
 func New(table fwd.Limits, log *slog.Logger) *Limits {
-	return &Limits{table: table, log: log, ingress: map[int]uint64{}}
+	return &Limits{table: table, log: log}
 }
 
 // bytes converts bit/s to bytes/s; the result is not 0 for a limit.
 func bytes(bits uint64) uint64 { return (bits + 7) / 8 }
 
-// Apply limits a pod, or ends its limits, before its host end is set up.
+// Apply limits a pod, or ends its limits. It is called before the host end of a new pod is set up, if the pod has limits, and after each
+// change.
 func (l *Limits) Apply(p agentapi.Endpoint) error {
-	if err := l.applyIngress(p); err != nil {
-		return fmt.Errorf("limit what pod %s receives: %w", p.PodName(), err)
-	}
-	rate := bytes(p.Bandwidth.Egress)
-	all, err := l.table.All()
-	if err != nil {
+	if err := limitIngress(p); err != nil {
 		return err
 	}
-	if _, had := all[p.HostIfIndex]; rate == 0 && !had {
-		return nil
-	}
+	rate := bytes(p.Bandwidth.Egress)
 	if err := device.LimitPodEnd(p.HostIfIndex, p.Netns, rate); err != nil {
-		l.log.Warn("what a pod sends beyond its bandwidth limit is dropped at its host end instead of delayed in the pod", "pod", p.PodName(), "reason", err)
+		l.log.Warn("the queue at the pod's end is not that of its bandwidth limit; what is sent beyond the limit is dropped at the host end", "pod", p.PodName(), "reason", err)
 	}
 	if rate == 0 {
 		return l.table.Delete(p.HostIfIndex)
 	}
 	return l.table.Set(p.HostIfIndex, l.limit(p))
+}
+
+func limitIngress(p agentapi.Endpoint) error {
+	if err := qdisc.Limit(p.HostIfIndex, bytes(p.Bandwidth.Ingress)); err != nil {
+		return fmt.Errorf("limit what pod %s receives: %w", p.PodName(), err)
+	}
+	return nil
 }
 
 // limit allows a burst of the pod's end, and what its timer may be late.
@@ -64,27 +66,6 @@ func (l *Limits) limit(p agentapi.Endpoint) fwd.Limit {
 }
 
 const timerLate = 10 * time.Millisecond
-
-// applyIngress leaves host ends alone that have never had a limit.
-func (l *Limits) applyIngress(p agentapi.Endpoint) error {
-	rate := bytes(p.Bandwidth.Ingress)
-	if _, had := l.ingress[p.HostIfIndex]; rate == 0 && !had {
-		return nil
-	}
-	have, err := qdisc.Limited(p.HostIfIndex)
-	if err == nil && have != rate {
-		err = qdisc.Limit(p.HostIfIndex, rate)
-	}
-	if err != nil {
-		return err
-	}
-	if rate == 0 {
-		delete(l.ingress, p.HostIfIndex)
-	} else {
-		l.ingress[p.HostIfIndex] = rate
-	}
-	return nil
-}
 
 // Recover gives the limits of a host end whose endpoint was lost.
 func (l *Limits) Recover(hostIndex int) (limits agentapi.Bandwidth, err error) {
@@ -97,10 +78,7 @@ func (l *Limits) Recover(hostIndex int) (limits agentapi.Bandwidth, err error) {
 }
 
 // Remove forgets a host end, which is about to be deleted.
-func (l *Limits) Remove(hostIndex int) error {
-	delete(l.ingress, hostIndex)
-	return l.table.Delete(hostIndex)
-}
+func (l *Limits) Remove(hostIndex int) error { return l.table.Delete(hostIndex) }
 
 // Sync makes the limits those of the endpoints, and looks after the qdiscs of uplinks: they hold packets as long as a pod's sending is
 // limited. A failure concerns the pod or the uplink that it names, and the others go on.
@@ -115,8 +93,8 @@ func (l *Limits) Sync(endpoints []agentapi.Endpoint, uplinks []netdev.Uplink) er
 		if p.Bandwidth.Egress > 0 {
 			egress[p.HostIfIndex] = p
 		}
-		if err := l.applyIngress(p); err != nil {
-			errs = append(errs, fmt.Errorf("limit what pod %s receives: %w", p.PodName(), err))
+		if p.Bandwidth.Ingress > 0 {
+			errs = append(errs, limitIngress(p))
 		}
 	}
 	errs = append(errs, l.syncUplinks(uplinks, len(egress) > 0))
@@ -132,20 +110,26 @@ func (l *Limits) syncUplinks(uplinks []netdev.Uplink, limited bool) error {
 	var errs []error
 	before := l.notHeld
 	l.notHeld, l.held = nil, false
-	for _, u := range uplinks {
-		if !limited {
-			errs = append(errs, qdisc.ReleaseDepartures(u.Index))
-			continue
+	if !limited {
+		if l.released {
+			return nil
 		}
-		switch err := qdisc.HoldDepartures(u.Index); {
-		case errors.Is(err, qdisc.ErrNotHeld):
+		for _, u := range uplinks {
+			errs = append(errs, qdisc.ReleaseDepartures(u.Index))
+		}
+		l.released = errors.Join(errs...) == nil
+		return errors.Join(errs...)
+	}
+	l.released = false
+	for _, u := range uplinks {
+		if err := qdisc.HoldDepartures(u.Index); err != nil {
 			l.notHeld = fmt.Errorf("uplink %s: %w", u.Name, err)
-		case err != nil:
-			l.notHeld = fmt.Errorf("uplink %s: %w", u.Name, err)
-			errs = append(errs, l.notHeld)
+			if !errors.Is(err, qdisc.ErrNotHeld) {
+				errs = append(errs, l.notHeld)
+			}
 		}
 	}
-	l.held = limited && l.notHeld == nil && len(uplinks) > 0
+	l.held = l.notHeld == nil && len(uplinks) > 0
 	if l.notHeld != nil && (before == nil || before.Error() != l.notHeld.Error()) {
 		l.log.Info("uplinks do not hold packets of pods with bandwidth limits", "reason", l.notHeld)
 	}

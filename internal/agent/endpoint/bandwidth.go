@@ -1,17 +1,19 @@
 package endpoint
 
 import (
-	"fmt"
+	"errors"
 
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// BandwidthChanges reports whether the limits of a pod are not those of its annotations.
-func (e *Endpoints) BandwidthChanges(pods cluster.List[*cluster.Pod]) bool {
+// BandwidthChanges reports whether the annotations of a pod have other limits than before. FollowBandwidth finds the other differences, such
+// as those where it has failed, with the next reconciliation.
+func (e *Endpoints) BandwidthChanges(before, now cluster.List[*cluster.Pod]) bool {
 	for _, p := range e.all {
-		if want, known := annotated(p, pods); known && want != p.Bandwidth {
+		had, _ := annotated(p, before)
+		if want, _ := annotated(p, now); want != had {
 			return true
 		}
 	}
@@ -26,7 +28,7 @@ func (e *Endpoints) FollowBandwidth(pods cluster.List[*cluster.Pod], failed func
 			continue
 		}
 		if p.Macvlan != nil {
-			failed(p, fmt.Errorf("its macvlan device has no limits: make the pod anew"))
+			failed(p, errors.New("its macvlan device has no limits: make the pod anew"))
 			continue
 		}
 		e.Log.Info("pod has new bandwidth limits, in bit/s", "pod", p.PodName(), "egress", want.Egress, "ingress", want.Ingress)

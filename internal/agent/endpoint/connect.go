@@ -27,8 +27,10 @@ func (e *Endpoints) connect(p agentapi.Endpoint) (closed uint64, err error) {
 	if closed, err = e.closeUntilKnown(p); err != nil {
 		return 0, err
 	}
-	if err := e.Limits.Apply(p); err != nil {
-		return 0, err
+	if p.Bandwidth != (agentapi.Bandwidth{}) {
+		if err := e.Limits.Apply(p); err != nil {
+			return 0, err
+		}
 	}
 	if p.ThroughStack != "" {
 		if err := e.AttachForStack(); err != nil {

@@ -240,7 +240,7 @@ func (r *Reconciler) take(s *cluster.Snapshot) bool {
 	before := r.snapshot
 	r.snapshot = s
 	return before == nil || errors.Is(r.failure, errClaimsMissing) || !cluster.Same(before.Nodes, s.Nodes) || !cluster.Same(before.IPPools, s.IPPools) || before.Incomplete != s.Incomplete ||
-		r.Endpoints.BandwidthChanges(s.Pods)
+		r.Endpoints.BandwidthChanges(before.Pods, s.Pods)
 }
 
 // forward makes an event of each value until ctx ends or the channel is closed.

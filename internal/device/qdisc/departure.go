@@ -95,7 +95,7 @@ func ReleaseDepartures(index int) error {
 	return nil
 }
 
-// ReleaseAll does the same for all devices, and gives the names of those that had another one.
+// ReleaseAll does the same for all devices, and gives the names of the devices that it has changed.
 func ReleaseAll() (names []string, err error) {
 	links, err := rtnl.Dump(netlink.LinkList)
 	if err != nil {

@@ -57,6 +57,8 @@ func Limit(index int, rate uint64) error {
 			return fmt.Errorf("remove the limit of device %d: %w", index, err)
 		}
 		return nil
+	case own && rateOf(root) == rate:
+		return nil
 	case root != nil && !own && root.Attrs().Handle != 0:
 		return fmt.Errorf("limit device %d: %w: %s", index, ErrOther, root.Type())
 	}
@@ -71,10 +73,15 @@ func Limit(index int, rate uint64) error {
 // Limited gives the rate of Limit, 0 without one.
 func Limited(index int) (rate uint64, err error) {
 	root, err := rootOf(index)
-	if tbf, ok := root.(*netlink.Tbf); ok && tbf.Handle == handle {
-		rate = tbf.Rate
+	return rateOf(root), err
+}
+
+// rateOf gives the rate of a qdisc that Limit has set, 0 for others.
+func rateOf(q netlink.Qdisc) uint64 {
+	if tbf, ok := q.(*netlink.Tbf); ok && tbf.Handle == handle {
+		return tbf.Rate
 	}
-	return rate, err
+	return 0
 }
 
 // rootOf gives the qdisc at the root of a device; nil if it has none.

@@ -72,7 +72,7 @@ func withoutWanted(lost []netip.Prefix, peers []Peer) []netip.Prefix {
 	return slices.DeleteFunc(lost, func(a netip.Prefix) bool { return wanted[a] })
 }
 
-// peerDifference is the change of one peer: allowed IPs are added one by one. lost are those that it must not have.
+// peerDifference is the change of one peer: allowed IPs are added one by one. lost are the allowed IPs that it must not have.
 func peerDifference(present wgtypes.Peer, p Peer) (change wgtypes.PeerConfig, lost []netip.Prefix, differs bool) {
 	change.PublicKey = p.PublicKey
 	if present.PublicKey != p.PublicKey || present.Endpoint == nil || present.Endpoint.AddrPort() != p.Endpoint {
