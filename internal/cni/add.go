@@ -33,6 +33,9 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
+	if limits != (agentapi.Bandwidth{}) && device.Kind(conf.Device) == device.Macvlan {
+		return types.NewError(types.ErrInvalidNetworkConfig, "runtimeConfig.bandwidth: pods with macvlan devices have no limits: remove the limits, or \"device\" of the network configuration", "")
+	}
 	ports, err := conf.portMappings()
 	if err != nil {
 		return err

@@ -111,18 +111,19 @@ func TestAddRejectsWhatItWouldIgnore(t *testing.T) {
 		code uint
 		says string
 	}{
-		"chained second":    {`,"prevResult":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0"}]}`, 7, `field "prevResult": has interfaces already`},
-		"addressed already": {`,"prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.1/24"}]}`, 7, `field "prevResult": has ips already`},
-		"asked address":     {`,"runtimeConfig":{"ips":["10.0.0.1"]}`, 2, `field "runtimeConfig.ips": beeline-cni cannot choose it`},
-		"asked MAC":         {`,"runtimeConfig":{"mac":"02:00:00:00:00:01"}`, 2, `field "runtimeConfig.mac"`},
-		"mappings' type":    {`,"runtimeConfig":{"portMappings":{"hostPort":80}}`, 7, `field "runtimeConfig.portMappings": got object, want array`},
-		"mapping's type":    {`,"runtimeConfig":{"portMappings":[80]}`, 7, `field "runtimeConfig.portMappings": got number, want object`},
-		"limits' type":      {`,"runtimeConfig":{"bandwidth":[]}`, 7, `field "runtimeConfig.bandwidth": got array, want object`},
-		"limit's type":      {`,"runtimeConfig":{"bandwidth":{"egressRate":"1M"}}`, 7, `field "runtimeConfig.bandwidth.egressRate": got string, want float64`},
-		"a limit too small": {`,"runtimeConfig":{"bandwidth":{"egressRate":999}}`, 7, "runtimeConfig.bandwidth.egressRate: 999 bit/s is not between 1000 and"},
-		"a limit too large": {`,"runtimeConfig":{"bandwidth":{"ingressRate":1e16}}`, 7, "runtimeConfig.bandwidth.ingressRate"},
-		"a negative limit":  {`,"runtimeConfig":{"bandwidth":{"ingressRate":-1e6}}`, 7, "runtimeConfig.bandwidth.ingressRate"},
-		"DNS's type":        {`,"runtimeConfig":{"dns":{"servers":"x"}}`, 7, `field "runtimeConfig.dns.servers": got string`},
+		"chained second":     {`,"prevResult":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0"}]}`, 7, `field "prevResult": has interfaces already`},
+		"addressed already":  {`,"prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.1/24"}]}`, 7, `field "prevResult": has ips already`},
+		"asked address":      {`,"runtimeConfig":{"ips":["10.0.0.1"]}`, 2, `field "runtimeConfig.ips": beeline-cni cannot choose it`},
+		"asked MAC":          {`,"runtimeConfig":{"mac":"02:00:00:00:00:01"}`, 2, `field "runtimeConfig.mac"`},
+		"mappings' type":     {`,"runtimeConfig":{"portMappings":{"hostPort":80}}`, 7, `field "runtimeConfig.portMappings": got object, want array`},
+		"mapping's type":     {`,"runtimeConfig":{"portMappings":[80]}`, 7, `field "runtimeConfig.portMappings": got number, want object`},
+		"limits' type":       {`,"runtimeConfig":{"bandwidth":[]}`, 7, `field "runtimeConfig.bandwidth": got array, want object`},
+		"limit's type":       {`,"runtimeConfig":{"bandwidth":{"egressRate":"1M"}}`, 7, `field "runtimeConfig.bandwidth.egressRate": got string, want float64`},
+		"a limit too small":  {`,"runtimeConfig":{"bandwidth":{"egressRate":999}}`, 7, "runtimeConfig.bandwidth.egressRate: 999 bit/s is not between 1000 and"},
+		"a limit too large":  {`,"runtimeConfig":{"bandwidth":{"ingressRate":1e16}}`, 7, "runtimeConfig.bandwidth.ingressRate"},
+		"a limit on macvlan": {`,"device":"macvlan","runtimeConfig":{"bandwidth":{"egressRate":1e6}}`, 7, "pods with macvlan devices have no limits"},
+		"a negative limit":   {`,"runtimeConfig":{"bandwidth":{"ingressRate":-1e6}}`, 7, "runtimeConfig.bandwidth.ingressRate"},
+		"DNS's type":         {`,"runtimeConfig":{"dns":{"servers":"x"}}`, 7, `field "runtimeConfig.dns.servers": got string`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
