@@ -188,12 +188,11 @@ static __always_inline void flow_fill(struct flow_event *e, const struct tuple *
  * Reports a change of an entry. `kind` is an enum flow_kind, with or without FLOW_FIRST. The result has no
  * meaning.
  */
-static __noinline int flow_ct_event(const struct tuple *key, const struct ct_entry *ct, const struct flow_origin *o,
-				    __u32 kind)
+GLOBAL_FN int flow_ct_event(const struct tuple *key, const struct ct_entry *ct, const struct flow_origin *o, __u32 kind)
 {
 	struct flow_event *e;
 
-	if (config_flows < FLOWS_POLICY || !flow_sampled(key, ct))
+	if (config_flows < FLOWS_POLICY || !key || !ct || !flow_sampled(key, ct))
 		return 0;
 	if (!flow_ct_fits(key, ct)) {
 		flow_count_lost(kind & 0xff, FLOW_LOSS_FULL, 1);
@@ -214,14 +213,14 @@ static __noinline int flow_ct_event(const struct tuple *key, const struct ct_ent
  * Reports an entry that has not been reported, without a packet. The event is reserved before CT_REPORTED is set,
  * so later events of the entry come after it. The result has no meaning.
  */
-static __noinline int flow_ct_report(const struct tuple *key, struct ct_entry *ct)
+GLOBAL_FN int flow_ct_report(const struct tuple *key, struct ct_entry *ct)
 {
 	struct flow_event *e = 0;
 	enum flow_kind kind;
 	bool sampled;
 	__u32 flags;
 
-	if (config_flows < FLOWS_POLICY || *(volatile __u32 *)&ct->flags & FLOW_REPORTED)
+	if (config_flows < FLOWS_POLICY || !key || !ct || *(volatile __u32 *)&ct->flags & FLOW_REPORTED)
 		return 0;
 	sampled = flow_sampled(key, ct);
 	if (sampled && flow_ct_fits(key, ct))

@@ -98,10 +98,19 @@ static __always_inline bool nexthop_suppressed(const struct address *source)
 }
 
 /*
+ * Whether a lookup of the kernel's routes also refreshes the neighbour entry: always for the same packets,
+ * sometimes for others.
+ */
+static __always_inline bool nexthop_renews_neighbour(bool same)
+{
+	return same || !(bpf_get_prandom_u32() & 63);
+}
+
+/*
  * Resolves the next hop of packets from `source` to `destination`, their addresses after NAT. ROUTE_LOCAL: into a
  * pod. ROUTE_REMOTE, ROUTE_TUNNEL, ROUTE_ENCRYPTED: to another node. ROUTE_CLUSTER: to a pod through the kernel stack.
  * ROUTE_UNKNOWN: kernel stack. A pod that reaches itself is always redirected: the kernel stack drops packets with
- * a local source.
+ * a local source. Returns 1 if the packet shall renew the neighbour entry.
  */
 GLOBAL_FN int nexthop_resolve(struct __sk_buff *skb, struct nat_state *state, struct flow_cache_entry *fc,
 			      const struct address *source, const struct address *destination)
@@ -109,9 +118,11 @@ GLOBAL_FN int nexthop_resolve(struct __sk_buff *skb, struct nat_state *state, st
 	__u32 now = flow_cache_generation();
 	const struct endpoint *e;
 	struct address to;
+	bool same;
 
 	if (!state || !fc || !source || !destination)
 		return 0;
+	same = flow_cache_hit(fc, source, destination, skb->ifindex | SCOPE_TRANSLATED, now);
 	to = *destination;
 	e = endpoint_of(&to);
 	fc->expires = 0;
@@ -137,16 +148,7 @@ GLOBAL_FN int nexthop_resolve(struct __sk_buff *skb, struct nat_state *state, st
 		}
 	}
 	flow_cache_store(fc, source, destination, skb->ifindex | SCOPE_TRANSLATED, now);
-	return 0;
-}
-
-/*
- * Whether a lookup of the kernel's routes also refreshes the neighbour entry: always for the same packets,
- * sometimes for others.
- */
-static __always_inline bool nexthop_renews_neighbour(bool same)
-{
-	return same || !(bpf_get_prandom_u32() & 63);
+	return fc->expires && nexthop_renews_neighbour(same);
 }
 
 /*
@@ -161,16 +163,12 @@ static __always_inline struct flow_cache_entry *nexthop_find(struct packet *p, s
 	struct flow_cache_entry *fc = flow_cache_slot(source, destination, CACHED_INGRESS);
 	__u32 generation = flow_cache_generation();
 
-	bool same;
-
 	*fresh = false;
 	if (!fc)
 		return 0;
-	same = flow_cache_hit(fc, source, destination, p->skb->ifindex | SCOPE_TRANSLATED, generation);
-	if (likely(same && (!fc->expires || (__u32)(now >> 30) < fc->expires)))
-		return fc;
-	nexthop_resolve(p->skb, state, fc, source, destination);
-	*fresh = fc->expires && nexthop_renews_neighbour(same);
+	if (unlikely(!flow_cache_hit(fc, source, destination, p->skb->ifindex | SCOPE_TRANSLATED, generation) ||
+		     (fc->expires && (__u32)(now >> 30) >= fc->expires)))
+		*fresh = nexthop_resolve(p->skb, state, fc, source, destination);
 	return fc;
 }
 

@@ -40,11 +40,12 @@ static __always_inline bool nat_changes_source(const struct tuple *t, const stru
 static __noinline enum verdict nat_forward(struct packet *p, struct nat_state *state, const struct nat_entry *entry,
 					   __u32 checks, __u64 now)
 {
-	bool changes_source = nat_changes_source(&state->transport.tuple, entry), fresh;
+	const struct tuple *t = &state->transport.tuple;
+	bool fresh;
 	struct flow_cache_entry *fc;
 	enum verdict v;
 
-	if (!changes_source && checks & NAT_CHECK_STACK) {
+	if (checks & NAT_CHECK_STACK && !nat_changes_source(t, entry)) {
 		v = policy_check_nat(p, state, entry, 0, checks >> NAT_CHECK_ENFORCE_SHIFT);
 		if (v != NEXT)
 			return v;
@@ -59,7 +60,7 @@ static __noinline enum verdict nat_forward(struct packet *p, struct nat_state *s
 	if (config_dsr && entry->flags & NAT_DSR && fc->route.kind != ROUTE_REMOTE)
 		return drop(p, DROP_NO_ROUTE); /* the route has changed: only the backend's node can translate it */
 	if (unlikely(fc->route.kind == ROUTE_CLUSTER || fc->route.kind == ROUTE_UNKNOWN)) {
-		if (!changes_source)
+		if (!nat_changes_source(t, entry))
 			return entry->flags & NAT_UNCHANGED ? PASS : nat_rewrite_pass(p, state, entry);
 		return fc->route.kind == ROUTE_CLUSTER ? PASS : drop(p, DROP_NO_ROUTE);
 	}

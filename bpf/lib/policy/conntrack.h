@@ -48,11 +48,16 @@ static __always_inline bool ct_is_inbound(const struct policy_context *pc, bool 
 	return !endpoint_of(reply ? &t->destination : &t->source);
 }
 
-/* Flags of an entry that its first packet creates. */
-static __always_inline __u32 ct_initial_flags(const struct policy_context *pc, bool reply)
+/* Flags of an entry that its first packet, in `policy_scratch`, creates. */
+GLOBAL_FN __u32 ct_initial_flags(bool reply)
 {
-	__u32 flags = policy_directions(pc->enforce, reply);
+	struct policy_context *pc =
+		policy_context_get(); /* looked up again: map values may be keys, arguments may not */
+	__u32 flags;
 
+	if (!pc)
+		return 0;
+	flags = policy_directions(pc->enforce, reply);
 	if (ct_is_inbound(pc, reply))
 		flags |= CT_INBOUND;
 	if (pc->check_both || (!reply && !transport_may_initiate(&pc->transport)))
@@ -66,10 +71,10 @@ static __always_inline __u32 ct_initial_flags(const struct policy_context *pc, b
 	return flags;
 }
 
-/* Inserts a new entry. `flushed`: the old entry of this key is in `conntrack`. */
-static __always_inline void ct_insert(struct __sk_buff *skb, struct policy_context *pc, bool flushed)
+/* Inserts a new entry. */
+static __always_inline void ct_insert(struct __sk_buff *skb, struct policy_context *pc)
 {
-	if (likely(!flushed && ct_new_insert(&pc->new_slot, &pc->key, &pc->entry)))
+	if (likely(!pc->flushed && ct_new_insert(&pc->new_slot, &pc->key, &pc->entry)))
 		return;
 	pc->entry.flags |= CT_REPORTED;
 	ct_report(skb, pc, &pc->entry, flow_first_kind(pc->entry.flags) | FLOW_FIRST);
@@ -80,7 +85,7 @@ static __always_inline void ct_insert(struct __sk_buff *skb, struct policy_conte
  * Evaluates and creates an entry. A bare packet (a late ACK or a retransmitted FIN of a closed connection) and a
  * reset create none.
  */
-static __always_inline int ct_create(struct __sk_buff *skb, struct policy_context *pc, bool bare, bool flushed)
+static __always_inline int ct_create(struct __sk_buff *skb, struct policy_context *pc, bool bare)
 {
 	struct ct_entry *ct = &pc->entry;
 	int reason = policy_verdict_new(skb, pc);
@@ -94,9 +99,9 @@ static __always_inline int ct_create(struct __sk_buff *skb, struct policy_contex
 		ct_count(ct, reply, 1, skb->len);
 	ct->revision = pc->revision;
 	ct->slot = CT_NO_SLOT;
-	ct->flags = ct_initial_flags(pc, reply);
+	ct->flags = ct_initial_flags(reply);
 	ct_set_identities(pc, ct);
-	ct_insert(skb, pc, flushed);
+	ct_insert(skb, pc);
 	return POLICY_ALLOWED;
 }
 
@@ -156,24 +161,41 @@ static __always_inline void ct_report_close(struct __sk_buff *skb, struct policy
 }
 
 /* Flags that an allowed packet adds to an entry with flags `before`. */
-static __always_inline __u32 ct_packet_flags(const struct transport *t, bool reply, __u32 before)
+GLOBAL_FN __u32 ct_packet_flags(__u32 tcp_flags, bool reply, __u32 before)
 {
 	__u32 flags = reply ? CT_REPLIED : 0;
 
-	if (!reply && before & CT_REPLIED && !(t->flags & TCP_SYN))
+	if (!reply && before & CT_REPLIED && !(tcp_flags & TCP_SYN))
 		flags |= CT_ASSURED;
-	if (t->flags & TCP_FIN)
+	if (tcp_flags & TCP_FIN)
 		flags |= reply ? CT_REPLY_FIN : CT_FIN;
-	if (t->flags & TCP_RST)
+	if (tcp_flags & TCP_RST)
 		flags |= CT_RESET;
 	return flags;
+}
+
+/*
+ * Moves the entry of the packet in `policy_scratch`, which has become assured, to a slot of the assured ring, if
+ * there is one. The result has no meaning.
+ */
+GLOBAL_FN int ct_promote(struct ct_entry *ct)
+{
+	struct policy_context *pc = policy_context_get();
+	__u32 slot;
+
+	if (!pc || !ct)
+		return 0;
+	slot = ct_alloc_slot(&pc->key, ct->flags);
+	if (slot != CT_NO_SLOT)
+		ct->slot = slot;
+	return 0;
 }
 
 /* Records an allowed packet. */
 static __always_inline void ct_update(struct __sk_buff *skb, struct policy_context *pc, struct ct_entry *ct, bool reply,
 				      __u64 now)
 {
-	__u32 added = ct_packet_flags(&pc->transport, reply, ct->flags) & ~ct->flags, old;
+	__u32 added = ct_packet_flags(pc->transport.flags, reply, ct->flags) & ~ct->flags, old;
 
 	if (!(pc->enforce & ENFORCE_UNCOUNTED))
 		ct_count(ct, reply, 1, skb->len);
@@ -187,7 +209,7 @@ static __always_inline void ct_update(struct __sk_buff *skb, struct policy_conte
 	if (ct_is_closed(old | added))
 		ct_report_close(skb, pc, ct);
 	else if (added & ~old & CT_ASSURED && ct->slot != CT_NO_SLOT)
-		ct_promote(&pc->key, ct);
+		ct_promote(ct);
 }
 
 /*

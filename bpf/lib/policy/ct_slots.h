@@ -119,16 +119,3 @@ static __noinline int ct_store(const struct tuple *key, struct ct_entry *ct)
 		bpf_map_update_elem(&conntrack, key, ct, BPF_ANY);
 	return 0;
 }
-
-/*
- * Moves an entry that has become assured to a slot of the assured ring, if there is one. The result has no
- * meaning.
- */
-static __noinline int ct_promote(const struct tuple *key, struct ct_entry *ct)
-{
-	__u32 slot = ct_alloc_slot(key, ct->flags);
-
-	if (slot != CT_NO_SLOT)
-		ct->slot = slot;
-	return 0;
-}

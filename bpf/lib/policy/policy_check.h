@@ -43,11 +43,15 @@ static __always_inline void ct_end_cached(struct flow_cache_entry *fc, const str
 	cached->protocol = 0;
 }
 
+/* Caches in `fc`, unless that is NULL, that the packet is allowed. */
 static __always_inline void ct_cache_verdict(struct flow_cache_entry *fc, const struct policy_context *pc)
 {
 	const struct tuple *t = &pc->transport.tuple;
-	struct verdict_cache *cached = &fc->verdict;
+	struct verdict_cache *cached;
 
+	if (!fc || !ct_may_cache(&pc->transport))
+		return;
+	cached = &fc->verdict;
 	cached->source_port = pc->source_port;
 	cached->destination_port = pc->destination_port;
 	cached->sender_port = t->source_port;
@@ -72,18 +76,14 @@ static __always_inline bool ct_is_denied(struct __sk_buff *skb, const struct pol
 	       SOCKET_ROLE_SERVER;
 }
 
-/*
- * Evaluates the packet in `policy_scratch`: POLICY_ALLOWED or a drop reason. The verdict is cached in `fc` unless
- * that is NULL. Fails closed.
- */
-GLOBAL_FN int policy_evaluate(struct __sk_buff *skb, struct flow_cache_entry *fc)
+/* policy_evaluate for all but packets that may create an entry: for these, POLICY_NEW. */
+GLOBAL_FN int policy_evaluate_known(struct __sk_buff *skb, struct flow_cache_entry *fc)
 {
 	struct policy_context *pc =
 		policy_context_get(); /* looked up again: map values may be keys, arguments may not */
 	struct ct_new_entry *new_slot;
 	struct ct_entry *ct;
 	int reason;
-	bool bare;
 
 	if (!policy_tracks())
 		return POLICY_ALLOWED;
@@ -132,16 +132,45 @@ GLOBAL_FN int policy_evaluate(struct __sk_buff *skb, struct flow_cache_entry *fc
 		ct = bpf_map_lookup_elem(&conntrack, &pc->key);
 	}
 	pc->initiator_unknown = reason == POLICY_INITIATOR_UNKNOWN;
-	bare = reason == POLICY_NEW && !ct && transport_is_bare_tcp(skb, &pc->transport);
-	if (bare)
-		fc = 0; /* no entry, so nothing to cache */
-	if (reason == POLICY_NEW || pc->initiator_unknown)
-		reason = ct_create(skb, pc, bare, ct && !new_slot);
-	if (unlikely(pc->initiator_unknown && reason != POLICY_ALLOWED && ct))
-		ct_revoke(skb, pc, ct);
-	if (reason == POLICY_ALLOWED && fc && ct_may_cache(&pc->transport))
+	pc->has_entry = !!ct;
+	pc->flushed = ct && !new_slot;
+	if (reason == POLICY_ALLOWED)
 		ct_cache_verdict(fc, pc);
+	return pc->initiator_unknown ? POLICY_NEW : reason;
+}
+
+/* policy_evaluate after POLICY_NEW of policy_evaluate_known. */
+GLOBAL_FN int policy_evaluate_new(struct __sk_buff *skb, struct flow_cache_entry *fc)
+{
+	struct policy_context *pc =
+		policy_context_get(); /* looked up again: map values may be keys, arguments may not */
+	struct ct_entry *ct;
+	int reason;
+	bool bare;
+
+	if (!policy_tracks() || !pc)
+		return DROP_INTERNAL_ERROR;
+	bare = !pc->has_entry && transport_is_bare_tcp(skb, &pc->transport);
+	reason = ct_create(skb, pc, bare);
+	if (reason == POLICY_ALLOWED && !bare && likely(!policy_is_self(pc)))
+		ct_cache_verdict(fc, pc);
+	if (likely(!pc->initiator_unknown || reason == POLICY_ALLOWED))
+		return reason;
+	ct = ct_find(&pc->key);
+	if (ct)
+		ct_revoke(skb, pc, ct);
 	return reason;
+}
+
+/*
+ * Evaluates the packet in `policy_scratch`: POLICY_ALLOWED or a drop reason. The verdict is cached in `fc` unless
+ * that is NULL. Fails closed. Two functions, one after the other: the stack has no place for one in the other.
+ */
+static __always_inline int policy_evaluate(struct __sk_buff *skb, struct flow_cache_entry *fc)
+{
+	int reason = policy_evaluate_known(skb, fc);
+
+	return reason == POLICY_NEW ? policy_evaluate_new(skb, fc) : reason;
 }
 
 /*

@@ -28,6 +28,8 @@ struct policy_context {
 	__u32 program;		 /* enum program */
 	__u32 reversed;		 /* the source is the key's destination */
 	__u32 nat_reply;	 /* reply of a translated connection */
+	__u32 has_entry;	 /* there is an entry */
+	__u32 flushed;		 /* which is in `conntrack` */
 	__u32 initiator_unknown; /* the other end may be the initiator, and may no longer initiate */
 	__u32 reply;		 /* no entry, and the receiver is the initiator */
 	__u32 check_both;	 /* both directions must be allowed: the supposed initiator accepted the connection */

@@ -14,17 +14,16 @@ enum policy_result {
 
 /*
  * The directions (as the initiator sees them) that local policies apply to. `reply`: the packet's sender is not
- * the initiator.
+ * the initiator. Computed without branches: the verifier would walk what follows for each outcome.
  */
 static __always_inline __u32 policy_directions(__u32 enforce, bool reply)
 {
-	__u32 directions = 0;
+	__u32 ends = enforce & (ENFORCE_EGRESS | ENFORCE_INGRESS);
 
-	if (enforce & ENFORCE_EGRESS)
-		directions |= reply ? CT_INGRESS : CT_EGRESS;
-	if (enforce & ENFORCE_INGRESS)
-		directions |= reply ? CT_EGRESS : CT_INGRESS;
-	return directions;
+	_Static_assert(CT_EGRESS * ENFORCE_EGRESS == CT_EGRESS && CT_EGRESS * ENFORCE_INGRESS == CT_INGRESS,
+		       "the directions have the order of the ends");
+	_Static_assert(ENFORCE_EGRESS << 1 == ENFORCE_INGRESS, "a reply exchanges both bits");
+	return ((ends << reply | ends >> reply) & (ENFORCE_EGRESS | ENFORCE_INGRESS)) * CT_EGRESS;
 }
 
 /* Whether the drop reason says that policies are not active yet. */
