@@ -134,12 +134,6 @@ type Bandwidth struct {
 	Ingress uint64 `json:"ingress,omitempty"`
 }
 
-// BandwidthMin and BandwidthMax bound a limit, in bit/s, as in Kubernetes.
-const (
-	BandwidthMin = 1e3
-	BandwidthMax = 1e15
-)
-
 // Macvlan is what the node knows of a pod's macvlan device.
 type Macvlan struct {
 	// Parent is the index of the device of the node that it is on.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/beeline-cni/beeline/internal/bandwidth"
 )
 
 // The annotations of Kubernetes that limit the bandwidth of a pod, a quantity in bit/s each.
@@ -18,10 +20,9 @@ type Bandwidth struct {
 	Egress, Ingress uint64
 }
 
-// The kubelet rejects limits outside of these, in bit/s.
 var (
-	bandwidthMin = resource.MustParse("1k")
-	bandwidthMax = resource.MustParse("1P")
+	bandwidthMin = resource.NewQuantity(bandwidth.Min, resource.DecimalSI)
+	bandwidthMax = resource.NewQuantity(bandwidth.Max, resource.DecimalSI)
 )
 
 // bandwidthOf gives the limits of annotations; nil if there are none. A value without a meaning is an error, and no limit.
@@ -53,8 +54,8 @@ func parseBandwidth(text string) (bitsPerSecond uint64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("%q is no quantity: %w", text, err)
 	}
-	if rate.Cmp(bandwidthMin) < 0 || rate.Cmp(bandwidthMax) > 0 {
-		return 0, fmt.Errorf("%s bit/s is not between %s and %s", text, &bandwidthMin, &bandwidthMax)
+	if rate.Cmp(*bandwidthMin) < 0 || rate.Cmp(*bandwidthMax) > 0 {
+		return 0, fmt.Errorf("%s bit/s is not between %s and %s", text, bandwidthMin, bandwidthMax)
 	}
 	return uint64(rate.Value()), nil
 }

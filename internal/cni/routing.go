@@ -6,6 +6,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/bandwidth"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -57,8 +58,8 @@ func (c *config) bandwidth() (limit agentapi.Bandwidth, err error) {
 		from float64
 		to   *uint64
 	}{{"egressRate", limits.EgressRate, &limit.Egress}, {"ingressRate", limits.IngressRate, &limit.Ingress}} {
-		if rate.from < 0 || rate.from > agentapi.BandwidthMax || rate.from > 0 && rate.from < agentapi.BandwidthMin {
-			return limit, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("runtimeConfig.bandwidth.%s: %.0f bit/s is not between %d and %d", rate.name, rate.from, uint64(agentapi.BandwidthMin), uint64(agentapi.BandwidthMax)), "")
+		if rate.from < 0 || rate.from > bandwidth.Max || rate.from > 0 && rate.from < bandwidth.Min {
+			return limit, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("runtimeConfig.bandwidth.%s: %.0f bit/s is not between %d and %d", rate.name, rate.from, uint64(bandwidth.Min), uint64(bandwidth.Max)), "")
 		}
 		*rate.to = uint64(rate.from)
 	}
