@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -48,7 +50,10 @@ func bandwidthOf(annotations map[string]string, fail func(field, format string, 
 
 func parseBandwidth(text string) (bitsPerSecond uint64, err error) {
 	if len(text) > 32 {
-		return 0, fmt.Errorf("a quantity has at most 32 characters")
+		return 0, errors.New("a quantity has at most 32 characters")
+	}
+	if hasLongExponent(text) {
+		return 0, fmt.Errorf("%q is no quantity: its exponent has more than two digits", text)
 	}
 	rate, err := resource.ParseQuantity(text)
 	if err != nil {
@@ -58,4 +63,11 @@ func parseBandwidth(text string) (bitsPerSecond uint64, err error) {
 		return 0, fmt.Errorf("%s bit/s is not between %s and %s", text, bandwidthMin, bandwidthMax)
 	}
 	return uint64(rate.Value()), nil
+}
+
+// hasLongExponent reports whether a quantity has an exponent with more than two digits. Comparing a quantity computes the power: for
+// 1e2147483647, a number of 900 MB.
+func hasLongExponent(text string) bool {
+	at := strings.LastIndexAny(text, "eE")
+	return at >= 0 && len(strings.TrimLeft(text[at+1:], "+-")) > 2
 }

@@ -21,6 +21,11 @@ func TestBandwidthOf(t *testing.T) {
 		{"2P", "-5M", nil, "egress-bandwidth"},
 		{"fast", "", nil, `"fast" is no quantity`},
 		{strings.Repeat("1", 33), "", nil, "at most 32 characters"},
+		{"1e6", "1E", &Bandwidth{Egress: 1e6}, "1E bit/s is not between"},
+		// Each of these takes seconds and more to compare.
+		{"1e10000000", "1E-2147483648", nil, "exponent"},
+		{"1E+2147483647", "5M", &Bandwidth{Ingress: 5e6}, `"1E+2147483647" is no quantity: its exponent`},
+		{"-1e10000000", "1e4294967299", nil, "exponent"},
 	} {
 		annotations := map[string]string{"other": "5M"}
 		if test.egress != "" {
