@@ -37,15 +37,15 @@ struct endpoint {
 };
 
 /*
- * Value of `limits`: how fast a pod may send. Two clocks tell when the pod has sent what it was allowed to: of what
- * leaves by an uplink that departs packets in time, and of all else.
+ * Value of `limits`: how fast a pod may send. Two clocks tell when the pod has sent what it was allowed to: of all packets,
+ * for those that leave by an uplink that departs them in time, and of all others, so that those need not wait for them.
  */
 struct limit {
 	struct bpf_spin_lock lock;
 	__u32 departs; /* not 0: the uplinks have the qdisc fq, which holds packets until their departure time */
 	__u64 rate;    /* bytes/s with link-layer headers, of each packet on the wire */
 	__u64 burst;   /* how much the pod may catch up of time without packets, ns */
-	__u64 wire;    /* CLOCK_MONOTONIC, ns */
+	__u64 all;     /* CLOCK_MONOTONIC, ns */
 	__u64 other;   /* likewise */
 };
 

@@ -162,6 +162,7 @@ int from_pod(struct __sk_buff *skb)
 	struct flow_cache_entry *fc = 0;
 
 	limit_departure(skb);
+	skb->cb[LIMIT_CB] = LIMIT_UNKNOWN;
 	if (v == NEXT)
 		v = endpoint_check_protocol(&p);
 	if (v == NEXT)

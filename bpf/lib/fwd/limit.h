@@ -7,29 +7,65 @@
 #pragma once
 
 #include "lib/flow/finish.h"
+#include "lib/net/extension.h"
 #include "lib/net/packet.h"
 
-/* Where from_pod keeps limited_egress of the sender, in the control block. Not valid for packets without flow cache entry. */
+/*
+ * Where from_pod keeps whether to look for a limit, in the control block: limited_egress of the sender, LIMIT_UNKNOWN for
+ * packets without flow cache entry.
+ */
 #define LIMIT_CB 2
+#define LIMIT_UNKNOWN 1
 
 #define LIMIT_SECOND 1000000000ULL
 
 /*
- * How far ahead a packet may depart, ns. Until then it takes a place in the uplink's queue, which all share. The queue of
- * the pod's own end has delayed what waits for longer.
+ * How far ahead a packet may depart, ns. Until then it takes a place in the uplink's queue, which all share and which has
+ * 40,000 (internal/device/qdisc): pods that send as many small packets as they can must not fill it. The queue of the
+ * pod's own end has delayed what waits for longer.
  */
-#define LIMIT_HORIZON 100000000ULL
+#define LIMIT_HORIZON 20000000ULL
+
+/* More than the headers of any segment: IPv6 with extension headers that transport_skip_extensions does not read. */
+#define LIMIT_HEADERS_MAX 9216
+
+/*
+ * Bytes of the headers of a TCP or UDP packet. The pod chooses them: with IPv6 extension headers they may be most of each
+ * segment of a GSO packet.
+ */
+static __always_inline __u32 limit_headers(struct __sk_buff *skb)
+{
+	struct transport t = {.end = skb->len};
+	__u8 byte = 0;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		bpf_skb_load_bytes(skb, ETH_HLEN, &byte, 1);
+		t.offset = ETH_HLEN + (byte & 0xf) * 4;
+		bpf_skb_load_bytes(skb, ETH_HLEN + offsetof(struct iphdr, protocol), &t.tuple.protocol, 1);
+	} else {
+		t.offset = ETH_HLEN + sizeof(struct ipv6hdr);
+		bpf_skb_load_bytes(skb, ETH_HLEN + offsetof(struct ipv6hdr, nexthdr), &t.tuple.protocol, 1);
+		if (unlikely(transport_is_extension(t.tuple.protocol)) && !transport_skip_extensions(skb, &t))
+			return LIMIT_HEADERS_MAX;
+	}
+	if (t.tuple.protocol != PROTOCOL_TCP)
+		return t.offset + sizeof(struct udp_header);
+	bpf_skb_load_bytes(skb, t.offset + offsetof(struct tcp_header, data_offset), &byte, 1);
+	return t.offset + (byte >> 4) * 4;
+}
 
 /* Bytes of a packet on the wire: the kernel sends the headers of a GSO packet once for each segment. */
-static __always_inline __u64 limit_bytes(const struct __sk_buff *skb)
+static __always_inline __u64 limit_bytes(struct __sk_buff *skb)
 {
-	__u32 len = skb->len, size = skb->gso_size, headers;
+	__u32 len = skb->len, size = skb->gso_size;
 
-	if (!size)
-		return len;
-	/* TCP with timestamps (RFC 7323), which Linux always sends; UDP headers are shorter. */
-	headers = ETH_HLEN + (skb->protocol == bpf_htons(ETH_P_IP) ? 20 : 40) + 32;
-	return len + (__u64)((len - 1) / size) * headers;
+	return size ? len + (__u64)((len - 1) / size) * limit_headers(skb) : len;
+}
+
+/* The time of a clock, which lags behind by a burst at most. */
+static __always_inline __u64 limit_clock(__u64 clock, __u64 burst, __u64 now)
+{
+	return clock + burst < now ? now - burst : clock;
 }
 
 /*
@@ -38,34 +74,44 @@ static __always_inline __u64 limit_bytes(const struct __sk_buff *skb)
  */
 static __always_inline __u64 limit_wait(struct limit *l, __u64 bytes, __u64 now, bool departs)
 {
-	__u64 delay = bytes * LIMIT_SECOND / (l->rate ?: 1), wait, next;
+	__u64 delay = bytes * LIMIT_SECOND / (l->rate ?: 1), wait, all, other;
 
+	delay -= delay / 100;
 	bpf_spin_lock(&l->lock);
-	next = departs ? l->wire : l->other;
-	if (next + l->burst < now)
-		next = now - l->burst;
-	wait = next > now ? next - now : 0;
+	all = limit_clock(l->all, l->burst, now);
+	other = limit_clock(l->other, l->burst, now);
+	wait = departs ? all : other;
+	wait = wait > now ? wait - now : 0;
 	if (!departs && wait)
 		wait = LIMIT_HORIZON;
 	if (wait < LIMIT_HORIZON) {
-		next += delay - delay / 100;
-		if (departs)
-			l->wire = next;
-		else
-			l->other = next;
+		l->all = all + delay;
+		if (!departs)
+			l->other = other + delay;
 	}
 	bpf_spin_unlock(&l->lock);
 	return wait;
 }
 
+/* Has a packet depart at the horizon. fq takes departure times of other clocks for far ones: they are removed. */
+GLOBAL_FN int limit_cap_departure(struct __sk_buff *skb)
+{
+	if (skb->tstamp_type == BPF_SKB_TSTAMP_DELIVERY_MONO)
+		bpf_skb_set_tstamp(skb, bpf_ktime_get_coarse_ns() + LIMIT_HORIZON, BPF_SKB_TSTAMP_DELIVERY_MONO);
+	else
+		bpf_skb_set_tstamp(skb, 0, BPF_SKB_TSTAMP_UNSPEC);
+	return 0;
+}
+
 /*
- * Removes a departure time that a pod has put far ahead (SO_TXTIME): packets with such times would fill the queue of an
- * uplink with fq, and those of others would be dropped. Other pacing of the pod stays, such as that of TCP BBR.
+ * Brings the departure time closer that a pod has put far ahead (SO_TXTIME): packets with such times would fill the queue
+ * of an uplink with fq, and those of others would be dropped. Packets keep their order, and other pacing of the pod
+ * stays, such as that of TCP BBR.
  */
 static __always_inline void limit_departure(struct __sk_buff *skb)
 {
 	if (skb->tstamp_type && unlikely(skb->tstamp > bpf_ktime_get_coarse_ns() + LIMIT_HORIZON))
-		bpf_skb_set_tstamp(skb, 0, BPF_SKB_TSTAMP_UNSPEC);
+		limit_cap_departure(skb);
 }
 
 /*

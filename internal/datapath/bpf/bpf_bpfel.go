@@ -369,7 +369,7 @@ type Limit struct {
 	Departs uint32
 	Rate    uint64
 	Burst   uint64
-	Wire    uint64
+	All     uint64
 	Other   uint64
 }
 

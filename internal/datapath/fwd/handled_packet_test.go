@@ -37,7 +37,7 @@ func TestHandledOnce(t *testing.T) {
 		"a spoofed source":  harness.PodSends(fixtures.FromPod().Ipv4(fixtures.PodB.V4, fixtures.PodA2.V4).Udp(1, 2)),
 		"a packet to stack": harness.PodSends(fixtures.FromPod().Ipv4(fixtures.PodA.V4, fixtures.NodeA.V4).Udp(1, 2)),
 	} {
-		if got := run(in); got.CB != [5]uint32{} {
+		if got := run(in); got.CB[0] != 0 || got.CB[1] != 0 {
 			t.Errorf("%s has a mark: %x", name, got.CB)
 		}
 	}

@@ -35,19 +35,27 @@ func limit(t *testing.T, r *harness.Harness, l fwd.Limit) {
 	}
 }
 
+// send runs a packet of pod A, a GSO packet if gsoSize is not 0.
+func send(t *testing.T, r *harness.Harness, p fixtures.Packet, gsoSize uint32) (out harness.Outcome) {
+	t.Helper()
+	in := harness.PodSends(p)
+	in.GsoSize = gsoSize
+	var err error
+	if r.Netns.Do(func() { out, err = r.Run(in) }); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // A pod that has sent too much sends nothing more, wherever it sends to. What leaves the node is delayed instead where uplinks hold packets
 // until their departure time.
 func TestLimitFromPod(t *testing.T) {
 	for _, cfg := range []config.Datapath{{EBPFRouting: true, Masquerade: true, Services: true}, {EBPFRouting: true, Policy: true}, {}} {
 		t.Run(fixtures.CfgName(cfg), func(t *testing.T) {
 			r := harness.New(t, cfg)
-			run := func(p fixtures.Packet) (out harness.Outcome) {
+			run := func(p fixtures.Packet) harness.Outcome {
 				t.Helper()
-				var err error
-				if r.Netns.Do(func() { out, err = r.Run(harness.PodSends(p)) }); err != nil {
-					t.Fatal(err)
-				}
-				return out
+				return send(t, r, p, 0)
 			}
 			for _, family := range []int{4, 6} {
 				to := func(m fixtures.Member) fixtures.Packet {
@@ -76,11 +84,8 @@ func TestLimitFromPod(t *testing.T) {
 				if first.Verdict != harness.VerdictRedirect || first.Departure == 0 || second.Departure-first.Departure < uint64(len(p.Bytes()))*99e7/rate {
 					t.Errorf("departure of two packets: %d, %d, verdict %s", first.Departure, second.Departure, first.Verdict)
 				}
-				for range 4 { // 4 * 42 ms and more
-					second = run(p)
-				}
-				if second.Verdict != harness.VerdictDrop {
-					t.Errorf("a packet that would depart in more than 100 ms has verdict %s", second.Verdict)
+				if third := run(p); third.Verdict != harness.VerdictDrop { // each takes 42 ms and more
+					t.Errorf("a packet that would depart in more than 20 ms has verdict %s", third.Verdict)
 				}
 				// What stays on the node has its own time, and no departure time.
 				if got := run(to(fixtures.PodA2)); got.Verdict != harness.VerdictRedirect || got.Departure != 0 {
@@ -88,6 +93,62 @@ func TestLimitFromPod(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The limit is one for all ways: what stays on the node counts for what leaves it, too.
+func TestLimitOfAllWays(t *testing.T) {
+	r := harness.New(t, config.Datapath{EBPFRouting: true})
+	limit(t, r, fwd.Limit{Rate: 1, Departs: true})
+	here := send(t, r, fixtures.FromPod().Ipv4(fixtures.PodA.V4, fixtures.PodA2.V4).Udp(1, 2), 0)
+	away := send(t, r, fixtures.FromPod().Ipv4(fixtures.PodA.V4, fixtures.PodB.V4).Udp(1, 2), 0)
+	if here.Verdict != harness.VerdictRedirect || away.Verdict != harness.VerdictDrop {
+		t.Errorf("to a pod here: verdict %s; then to a pod on another node: %s", here.Verdict, away.Verdict)
+	}
+}
+
+// What the node receives without looking at its addresses counts, too: pods reach its sockets by link-local addresses.
+func TestLimitOfLink(t *testing.T) {
+	r := harness.New(t, config.Datapath{EBPFRouting: true, Masquerade: true, Services: true})
+	for name, p := range map[string]fixtures.Packet{
+		"a datagram": fixtures.FromPod().Ipv6(fixtures.LinkLocal(fixtures.PodA.Mac), fixtures.Addr("fe80::1")).Udp(1, 2),
+		"ARP":        fixtures.FromPod().Ether(fixtures.EtherARP).Payload("\x00\x01\x08\x00\x06\x04\x00\x01 and addresses, 28 bytes"),
+	} {
+		limit(t, r, fwd.Limit{Rate: 1})
+		if first, second := send(t, r, p, 0), send(t, r, p, 0); first.Verdict != harness.VerdictNext || second.Verdict != harness.VerdictDrop {
+			t.Errorf("two of %s: verdicts %s, %s", name, first.Verdict, second.Verdict)
+		}
+	}
+}
+
+// Each segment of a GSO packet counts with its headers, however long the pod makes them.
+func TestLimitOfSegments(t *testing.T) {
+	r := harness.New(t, config.Datapath{EBPFRouting: true})
+	const size, options = 100, 40
+	v4, v6 := fixtures.FromPod().Ipv4(fixtures.PodA.V4, fixtures.PodB.V4), fixtures.FromPod().Ipv6(fixtures.PodA.V6, fixtures.PodB.V6)
+	extended := v6
+	for range 4 {
+		extended = extended.Extend(fixtures.ProtoDstOptions)
+	}
+	for name, test := range map[string]struct {
+		packet  fixtures.Packet
+		headers uint64
+	}{
+		"UDP":                    {v4.Udp(1, 2), 14 + 20 + 8},
+		"TCP":                    {v4.Tcp(1, 2), 14 + 20 + 20},
+		"TCP with options":       {v4.TcpOptions(1, 2, make([]byte, options)), 14 + 20 + 20 + options},
+		"IPv6, TCP":              {v6.TcpOptions(1, 2, make([]byte, 12)), 14 + 40 + 32},
+		"IPv6 extension headers": {extended.Tcp(1, 2), 14 + 40 + 4*8 + 20},
+		"too many of them":       {extended.Extend(fixtures.ProtoDstOptions).Tcp(1, 2), 14 + 40 + 5*8 + 20},
+	} {
+		p := test.packet.Sized(1400)
+		all := uint64(len(p.Bytes()))
+		all += (all - 1) / size * test.headers
+		limit(t, r, fwd.Limit{Rate: 100 * all, Departs: true}) // all is sent in 10 ms
+		first, second := send(t, r, p, size), send(t, r, p, size)
+		if ahead := second.Departure - first.Departure; second.Verdict != harness.VerdictDrop && ahead < 9_900_000 {
+			t.Errorf("%s: the next packet departs %d ns later, want 10 ms: verdict %s", name, ahead, second.Verdict)
+		}
 	}
 }
 

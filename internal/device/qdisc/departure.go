@@ -18,8 +18,8 @@ var ErrNotHeld = errors.New("packets are not held until their departure time")
 // qdisc that somebody has chosen is not.
 var kernelDefaults = []string{"noqueue", "pfifo_fast", "fq_codel", "mq"}
 
-// What the queue of an uplink may hold: packets that depart within twice the horizon of the datapath (LIMIT_HORIZON), later ones depart
-// then; four times as many as by default, since packets of pods with limits wait here.
+// What the queue of an uplink may hold: packets that depart within ten times what the datapath lets pods choose (LIMIT_HORIZON), since the
+// node's own programs use it, too; later ones depart then. Four times as many as by default, since packets of pods with limits wait here.
 const (
 	horizon     = 200 * time.Millisecond
 	packetLimit = 40_000
@@ -75,7 +75,7 @@ func holdQueues(index int, mq netlink.Qdisc, all []netlink.Qdisc) error {
 
 func setFq(index int, parent, of uint32) error {
 	fq := netlink.NewFq(netlink.QdiscAttrs{LinkIndex: index, Handle: of, Parent: parent})
-	fq.Horizon, fq.PacketLimit = uint32(horizon.Microseconds()), packetLimit
+	fq.Horizon, fq.HorizonDropPolicy, fq.PacketLimit = uint32(horizon.Microseconds()), netlink.HORIZON_DROP_POLICY_CAP, packetLimit
 	if err := netlink.QdiscReplace(fq); err != nil {
 		return fmt.Errorf("%w: set the qdisc fq of device %d: %w", ErrNotHeld, index, err)
 	}

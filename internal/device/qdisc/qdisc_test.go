@@ -67,6 +67,8 @@ func TestHoldDepartures(t *testing.T) {
 		}
 		if root, err := rootOf(up0); err != nil || root.Type() != "fq" || root.Attrs().Handle != handle {
 			t.Fatalf("the qdisc is %v: %v", root, err)
+		} else if fq := root.(*netlink.Fq); fq.HorizonDropPolicy != netlink.HORIZON_DROP_POLICY_CAP {
+			t.Errorf("packets of slow connections of the node are dropped: %v", fq)
 		}
 		names, err := ReleaseAll()
 		if err != nil || len(names) != 1 || names[0] != "up0" {
