@@ -20,6 +20,8 @@ const (
 type Bandwidth struct {
 	// Egress is what the pod sends, Ingress what it receives.
 	Egress, Ingress uint64
+	// Invalid says that an annotation has no meaning: the limits are unknown.
+	Invalid bool
 }
 
 var (
@@ -27,7 +29,7 @@ var (
 	bandwidthMax = resource.NewQuantity(bandwidth.Max, resource.DecimalSI)
 )
 
-// bandwidthOf gives the limits of annotations; nil if there are none. A value without a meaning is an error, and no limit.
+// bandwidthOf gives the limits of annotations; nil if there are none. A value without a meaning is an error.
 func bandwidthOf(annotations map[string]string, fail func(field, format string, args ...any)) *Bandwidth {
 	var limits Bandwidth
 	for name, to := range map[string]*uint64{EgressBandwidthAnnotation: &limits.Egress, IngressBandwidthAnnotation: &limits.Ingress} {
@@ -38,12 +40,16 @@ func bandwidthOf(annotations map[string]string, fail func(field, format string, 
 		rate, err := parseBandwidth(text)
 		if err != nil {
 			fail(fmt.Sprintf("metadata.annotations[%s]", name), "%v", err)
+			limits.Invalid = true
 			continue
 		}
 		*to = rate
 	}
-	if limits == (Bandwidth{}) {
+	switch {
+	case limits == (Bandwidth{}):
 		return nil
+	case limits.Invalid:
+		return &Bandwidth{Invalid: true}
 	}
 	return &limits
 }

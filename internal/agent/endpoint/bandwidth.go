@@ -57,16 +57,20 @@ func (e *Endpoints) limit(p agentapi.Endpoint) error {
 	return nil
 }
 
+// annotatedInterface is the pod's interface that its annotations limit, as runtimes name the first one. Others have the limits of their
+// ADD, which plugins such as Multus take from elsewhere.
+const annotatedInterface = "eth0"
+
 // annotated gives the limits by a pod's annotations. Without UIDs, a Pod may be another one than that of the runtime: it keeps the
-// limits of its ADD.
+// limits of its ADD. A pod with an invalid annotation keeps those that it has.
 func annotated(p agentapi.Endpoint, pods cluster.List[*cluster.Pod]) (limits agentapi.Bandwidth, known bool) {
 	pod, found := pods.Find(cluster.Key{Namespace: p.Pod.Namespace, Name: p.Pod.Name})
 	uid := cluster.NewUID(p.Pod.UID)
-	if !found || uid == (cluster.UID{}) || pod.UID != uid {
+	if !found || uid == (cluster.UID{}) || pod.UID != uid || p.IfName != annotatedInterface {
 		return limits, false
 	}
 	if pod.Bandwidth == nil {
 		return limits, true
 	}
-	return agentapi.Bandwidth(*pod.Bandwidth), true
+	return agentapi.Bandwidth{Egress: pod.Bandwidth.Egress, Ingress: pod.Bandwidth.Ingress}, !pod.Bandwidth.Invalid
 }

@@ -207,11 +207,13 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		if s == nil {
 			return // an earlier event has taken it
 		}
-		switch isNew := r.take(s); {
+		switch isNew, limits := r.take(s); {
 		case isNew && r.reconcileNodes():
 			later() // the rest, such as the neighbours
 		case isNew:
 			reconcile()
+		case limits: // as often as whoever may change an annotation likes
+			later()
 		}
 		if !s.Since.IsZero() {
 			r.Applied(time.Since(s.Since))
@@ -233,14 +235,17 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return l.Run(ctx)
 }
 
-// take takes over a snapshot and reports whether anything relevant to the agent has changed.
-func (r *Reconciler) take(s *cluster.Snapshot) bool {
+// take takes over a snapshot and reports whether anything relevant to the agent has changed, and whether bandwidth limits have.
+func (r *Reconciler) take(s *cluster.Snapshot) (isNew, limits bool) {
 	r.Lock.Lock()
 	defer r.Lock.Unlock()
 	before := r.snapshot
 	r.snapshot = s
-	return before == nil || errors.Is(r.failure, errClaimsMissing) || !cluster.Same(before.Nodes, s.Nodes) || !cluster.Same(before.IPPools, s.IPPools) || before.Incomplete != s.Incomplete ||
-		r.Endpoints.BandwidthChanges(before.Pods, s.Pods)
+	if before == nil {
+		return true, false
+	}
+	isNew = errors.Is(r.failure, errClaimsMissing) || !cluster.Same(before.Nodes, s.Nodes) || !cluster.Same(before.IPPools, s.IPPools) || before.Incomplete != s.Incomplete
+	return isNew, r.Endpoints.BandwidthChanges(before.Pods, s.Pods)
 }
 
 // forward makes an event of each value until ctx ends or the channel is closed.

@@ -28,7 +28,7 @@ func TestTake(t *testing.T) {
 		{&cluster.Snapshot{}, true},
 		{&cluster.Snapshot{}, false},
 	} {
-		if got := r.take(step.s); got != step.want || r.snapshot != step.s {
+		if got, _ := r.take(step.s); got != step.want || r.snapshot != step.s {
 			t.Errorf("step %d: %t, want %t", i, got, step.want)
 		}
 	}
@@ -90,18 +90,18 @@ func TestWaitsForClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.take(all) {
+	if isNew, _ := r.take(all); !isNew {
 		t.Error("the first snapshot is no reason to reconcile")
 	}
 	r.reconcile()
 	if err := r.Ready(); !errors.Is(err, errClaimsMissing) {
 		t.Errorf("probes get %v", err)
 	}
-	if !r.take(all) {
+	if isNew, _ := r.take(all); !isNew {
 		t.Error("a later snapshot is no reason to reconcile")
 	}
 	r.failure = nil
-	if r.take(all) {
+	if isNew, _ := r.take(all); isNew {
 		t.Error("a snapshot without changes is a reason to reconcile")
 	}
 }
