@@ -56,14 +56,15 @@ func HoldDepartures(index int) error {
 	return holdQueues(index, find(all, netlink.HANDLE_ROOT), all)
 }
 
-// holdQueues sets fq at the queues of mq that have a default of the kernel.
+// holdQueues sets fq at the queues of mq that have a default of the kernel. At an mq that somebody has chosen it sets none: with the mq,
+// ReleaseDepartures removes those that it finds.
 func holdQueues(index int, mq netlink.Qdisc, all []netlink.Qdisc) error {
 	for _, q := range all {
 		attrs := q.Attrs()
 		if mq == nil || attrs.Parent>>16 != mq.Attrs().Handle>>16 || q.Type() == "fq" {
 			continue
 		}
-		if attrs.Handle != 0 || !slices.Contains(kernelDefaults, q.Type()) {
+		if attrs.Handle != 0 || mq.Attrs().Handle != handle || !slices.Contains(kernelDefaults, q.Type()) {
 			return fmt.Errorf("%w: a queue of device %d has the qdisc %s", ErrNotHeld, index, q.Type())
 		}
 		if err := setFq(index, attrs.Parent, 0); err != nil {
@@ -85,12 +86,12 @@ func setFq(index int, parent, of uint32) error {
 // ReleaseDepartures gives a device the kernel's default qdisc again, if HoldDepartures has set another one.
 func ReleaseDepartures(index int) error {
 	root, err := rootOf(index)
-	if err != nil || root == nil || root.Attrs().Handle != handle {
+	if err != nil || root == nil || root.handle != handle {
 		return err
 	}
-	del := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: handle, Parent: netlink.HANDLE_ROOT}, QdiscType: root.Type()}
+	del := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: handle, Parent: netlink.HANDLE_ROOT}, QdiscType: root.kind}
 	if err := netlink.QdiscDel(del); err != nil && !gone(err) {
-		return fmt.Errorf("remove the qdisc %s of device %d: %w", root.Type(), index, err)
+		return fmt.Errorf("remove the qdisc %s of device %d: %w", root.kind, index, err)
 	}
 	return nil
 }
@@ -104,7 +105,7 @@ func ReleaseAll() (names []string, err error) {
 	for _, link := range links {
 		index := link.Attrs().Index
 		root, rootErr := rootOf(index)
-		if rootErr == nil && (root == nil || root.Attrs().Handle != handle || root.Type() == "tbf") {
+		if rootErr == nil && (root == nil || root.handle != handle || root.kind == "tbf") {
 			continue
 		}
 		if releaseErr := errors.Join(rootErr, ReleaseDepartures(index)); releaseErr != nil {

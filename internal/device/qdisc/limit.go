@@ -47,7 +47,7 @@ func Limit(index int, rate uint64) error {
 	if err != nil {
 		return err
 	}
-	own := root != nil && root.Attrs().Handle == handle
+	own := root != nil && root.handle == handle
 	attrs := netlink.QdiscAttrs{LinkIndex: index, Handle: handle, Parent: netlink.HANDLE_ROOT}
 	switch {
 	case rate == 0 && !own:
@@ -59,8 +59,8 @@ func Limit(index int, rate uint64) error {
 		return nil
 	case own && rateOf(root) == rate:
 		return nil
-	case root != nil && !own && root.Attrs().Handle != 0:
-		return fmt.Errorf("limit device %d: %w: %s", index, ErrOther, root.Type())
+	case root != nil && !own && root.handle != 0:
+		return fmt.Errorf("limit device %d: %w: %s", index, ErrOther, root.kind)
 	}
 	limit := uint32(min(max(float64(rate)*queueTime.Seconds(), queueMin), 1<<30))
 	tbf := &netlink.Tbf{QdiscAttrs: attrs, Rate: rate, Limit: limit, Buffer: netlink.Xmittime(rate, burstOf(rate))}
@@ -77,22 +77,11 @@ func Limited(index int) (rate uint64, err error) {
 }
 
 // rateOf gives the rate of a qdisc that Limit has set, 0 for others.
-func rateOf(q netlink.Qdisc) uint64 {
-	if tbf, ok := q.(*netlink.Tbf); ok && tbf.Handle == handle {
-		return tbf.Rate
+func rateOf(q *rootQdisc) uint64 {
+	if q == nil || q.handle != handle {
+		return 0
 	}
-	return 0
-}
-
-// rootOf gives the qdisc at the root of a device; nil if it has none.
-func rootOf(index int) (netlink.Qdisc, error) {
-	all, err := list(index)
-	for _, q := range all {
-		if q.Attrs().Parent == netlink.HANDLE_ROOT {
-			return q, err
-		}
-	}
-	return nil, err
+	return q.rate
 }
 
 func list(index int) ([]netlink.Qdisc, error) {

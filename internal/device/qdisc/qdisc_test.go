@@ -2,6 +2,7 @@ package qdisc
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -46,7 +47,7 @@ func TestLimit(t *testing.T) {
 		if err := Limit(up0, 0); err != nil {
 			t.Error(err)
 		}
-		if root, err := rootOf(up0); err != nil || root == nil || root.Attrs().Handle != netlink.MakeHandle(1, 0) {
+		if root, err := rootOf(up0); err != nil || root == nil || root.handle != netlink.MakeHandle(1, 0) || root.rate != 1000 {
 			t.Errorf("the qdisc of another program is now %v: %v", root, err)
 		}
 	})
@@ -65,16 +66,21 @@ func TestHoldDepartures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if root, err := rootOf(up0); err != nil || root.Type() != "fq" || root.Attrs().Handle != handle {
+		if root, err := rootOf(up0); err != nil || root.kind != "fq" || root.handle != handle {
 			t.Fatalf("the qdisc is %v: %v", root, err)
-		} else if fq := root.(*netlink.Fq); fq.HorizonDropPolicy != netlink.HORIZON_DROP_POLICY_CAP {
+		}
+		all, err := list(up0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fq := find(all, netlink.HANDLE_ROOT).(*netlink.Fq); fq.HorizonDropPolicy != netlink.HORIZON_DROP_POLICY_CAP {
 			t.Errorf("packets of slow connections of the node are dropped: %v", fq)
 		}
 		names, err := ReleaseAll()
 		if err != nil || len(names) != 1 || names[0] != "up0" {
 			t.Errorf("released %q: %v", names, err)
 		}
-		if root, err := rootOf(up0); err != nil || root != nil && root.Type() == "fq" {
+		if root, err := rootOf(up0); err != nil || root != nil && root.kind == "fq" {
 			t.Errorf("the qdisc is %v: %v", root, err)
 		}
 	})
@@ -91,6 +97,42 @@ func TestHoldDeparturesBesideOthers(t *testing.T) {
 		}
 		if err := ReleaseDepartures(up0); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// The queues of an mq that somebody has chosen stay as they are: nothing would remove what the agent sets there.
+func TestHoldDeparturesAtQueuesOfOthers(t *testing.T) {
+	onNode(t, func(int) {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.NumTxQueues, attrs.NumRxQueues = "up1", 2, 2
+		veth := netlink.NewVeth(attrs)
+		veth.PeerName = "wire1"
+		if err := errors.Join(netlink.LinkAdd(veth), netlink.LinkSetUp(veth)); err != nil {
+			t.Fatal(err)
+		}
+		index := veth.Index
+		mq := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}, QdiscType: "mq"}
+		if err := netlink.QdiscReplace(mq); err != nil {
+			t.Fatal(err)
+		}
+		if err := HoldDepartures(index); !errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "a queue of device") {
+			t.Errorf("at the queues of another program: %v", err)
+		}
+	})
+}
+
+// Devices without a qdisc have none, as those that do not exist; what the kernel chooses has no handle.
+func TestRootOf(t *testing.T) {
+	onNode(t, func(up0 int) {
+		if q, err := rootOf(up0); err != nil || q == nil || q.kind != "noqueue" || q.handle != 0 {
+			t.Errorf("the qdisc of a new device is %+v: %v", q, err)
+		}
+		if q, err := rootOf(1); err != nil || q != nil && q.handle != 0 { // lo, which may be down
+			t.Errorf("the qdisc of lo is %+v: %v", q, err)
+		}
+		if q, err := rootOf(1 << 30); err != nil || q != nil {
+			t.Errorf("a device that does not exist has %+v: %v", q, err)
 		}
 	})
 }
