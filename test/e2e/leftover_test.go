@@ -102,7 +102,7 @@ func (c *cluster) traces(n *node) (found []string, err error) {
 		found = append(found, fmt.Sprintf("%d endpoints", status.Endpoints))
 	}
 	for _, m := range status.Maps {
-		if m.Name == "endpoints" && m.Entries > 0 {
+		if (m.Name == "endpoints" || m.Name == "limits") && m.Entries > 0 {
 			found = append(found, fmt.Sprintf("%d entries in map %s", m.Entries, m.Name))
 		}
 	}

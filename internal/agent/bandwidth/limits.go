@@ -24,9 +24,14 @@ type Limits struct {
 	// held says that uplinks hold packets until their departure time; notHeld is why one does not.
 	held    bool
 	notHeld error
-	// released says that no uplink has a qdisc of an agent.
+	// released says that no uplink has a qdisc of an agent; limited is when a pod's sending was.
 	released bool
+	limited  time.Time
 }
+
+// releaseAfter is how long uplinks keep their qdisc without pods whose sending is limited. Replacing it loses packets of all pods, and
+// whoever may change a pod's annotations decides how often limits come and go.
+const releaseAfter = 10 * time.Minute
 
 // New returns Limits that know of no pod yet.
 func New(table fwd.Limits, log *slog.Logger) *Limits {
@@ -97,7 +102,7 @@ func (l *Limits) Sync(endpoints []agentapi.Endpoint, uplinks []netdev.Uplink) er
 			errs = append(errs, limitIngress(p))
 		}
 	}
-	errs = append(errs, l.syncUplinks(uplinks, len(egress) > 0))
+	errs = append(errs, l.syncUplinks(uplinks, len(egress) > 0, time.Now()))
 	want := map[int]fwd.Limit{}
 	for index, p := range egress {
 		want[index] = l.limit(p)
@@ -106,12 +111,12 @@ func (l *Limits) Sync(endpoints []agentapi.Endpoint, uplinks []netdev.Uplink) er
 }
 
 // syncUplinks has the uplinks hold packets, or not any more.
-func (l *Limits) syncUplinks(uplinks []netdev.Uplink, limited bool) error {
+func (l *Limits) syncUplinks(uplinks []netdev.Uplink, limited bool, now time.Time) error {
 	var errs []error
 	before := l.notHeld
 	l.notHeld, l.held = nil, false
 	if !limited {
-		if l.released {
+		if l.released || now.Sub(l.limited) < releaseAfter {
 			return nil
 		}
 		for _, u := range uplinks {
@@ -120,7 +125,7 @@ func (l *Limits) syncUplinks(uplinks []netdev.Uplink, limited bool) error {
 		l.released = errors.Join(errs...) == nil
 		return errors.Join(errs...)
 	}
-	l.released = false
+	l.released, l.limited = false, now
 	for _, u := range uplinks {
 		if err := qdisc.HoldDepartures(u.Index); err != nil {
 			l.notHeld = fmt.Errorf("uplink %s: %w", u.Name, err)

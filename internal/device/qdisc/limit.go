@@ -19,13 +19,15 @@ var ErrOther = errors.New("it has another queueing discipline")
 var handle = netlink.MakeHandle(0xbee0, 0)
 
 // What may leave a device at once: what it sends in burstTime, but at least burstMin and at most burstMax bytes. The kernel cuts larger
-// packets into their segments. What has to wait longer than queueTime is dropped, if it is more than queueMin bytes.
+// packets into their segments. What has to wait longer than queueTime is dropped, if it is more than queueMin bytes, and what is more than
+// queueMax: the memory of packets that wait counts for no pod.
 const (
 	burstTime = 10 * time.Millisecond
 	burstMin  = 24 << 10 // two jumbo frames
 	burstMax  = 128 << 10
 	queueTime = 100 * time.Millisecond
 	queueMin  = 256 << 10
+	queueMax  = 32 << 20
 	// The kernel has the time of a burst in 32 bits, which end at 274 s.
 	burstTimeMax = 200 * time.Second
 )
@@ -62,7 +64,7 @@ func Limit(index int, rate uint64) error {
 	case root != nil && !own && root.handle != 0:
 		return fmt.Errorf("limit device %d: %w: %s", index, ErrOther, root.kind)
 	}
-	limit := uint32(min(max(float64(rate)*queueTime.Seconds(), queueMin), 1<<30))
+	limit := uint32(min(max(float64(rate)*queueTime.Seconds(), queueMin), queueMax))
 	tbf := &netlink.Tbf{QdiscAttrs: attrs, Rate: rate, Limit: limit, Buffer: netlink.Xmittime(rate, burstOf(rate))}
 	if err := netlink.QdiscReplace(tbf); err != nil {
 		return fmt.Errorf("limit device %d to %d bytes/s: %w", index, rate, err)
