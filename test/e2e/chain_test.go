@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -349,5 +350,116 @@ func TestBandwidthChanges(t *testing.T) {
 	}
 	if err := errors.Join(c.reach(pod, near), c.reach(near, pod)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBandwidthOfAllWays has a pod without its own queue send as fast as it can on all ways at once: to a pod of its node and of another
+// one, to its node, and to whatever listens at its link. Together they get no more than its limit.
+func TestBandwidthOfAllWays(t *testing.T) {
+	t.Parallel()
+	const rate = 8_000_000
+	c := up(t, testbed.Options{IPv6: true})
+	n := c.nodes[0]
+	near, far := c.addPod(n, "near"), c.addPod(c.nodes[1], "far")
+	for name, limited := range map[string]bool{"slow": true, "fast": false} {
+		pod := c.newPod(n, name)
+		conf := runtimeConf(pod)
+		if limited {
+			conf.CapabilityArgs = map[string]any{"bandwidth": map[string]any{"egressRate": rate, "egressBurst": rate}}
+		}
+		if _, err := c.standard(n).add(t.Context(), pod, conf); err != nil {
+			t.Fatal(err)
+		}
+		if limited {
+			if out, err := pod.Netns.Output(t.Context(), "tc", "qdisc", "del", "dev", podInterface, "root"); err != nil {
+				t.Fatalf("the pod removes its queue: %v: %s", err, out)
+			}
+		}
+		ways := []*countedWay{
+			countWay(t, near.Netns, near.Addresses[0]), countWay(t, far.Netns, far.Addresses[1]), countWay(t, n.Netns, n.Addresses[0].Addr()),
+			countWay(t, n.Netns, netip.IPv6Unspecified()),
+		}
+		sendAll(t, pod.Netns, ways)
+		var all int64
+		for _, w := range ways {
+			got := w.close()
+			all += got
+			t.Logf("%s: %d bytes at %s", name, got, w.at)
+			if got == 0 {
+				t.Errorf("%s: nothing arrives at %s", name, w.at)
+			}
+		}
+		// Half as much again, since the machine may be late with the end; without limit it is much more.
+		if most := int64(rate / 8 * 3 / 2); limited != (all < most) {
+			t.Errorf("%s: %d bytes arrive in a second, at most %d with the limit", name, all, most)
+		}
+		if err := c.standard(n).del(t.Context(), conf); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// countedWay counts the payload of the datagrams that arrive at an address.
+type countedWay struct {
+	at    netip.AddrPort
+	conn  *net.UDPConn
+	bytes atomic.Int64
+}
+
+func countWay(t *testing.T, at testbed.Netns, address netip.Addr) *countedWay {
+	t.Helper()
+	w := &countedWay{}
+	err := at.Do(func() (err error) {
+		w.conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address, 0)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.conn.Close() })
+	w.at = netip.AddrPortFrom(address, w.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port())
+	go func() {
+		for buffer := make([]byte, 2048); ; {
+			n, err := w.conn.Read(buffer)
+			if err != nil {
+				return
+			}
+			w.bytes.Add(int64(n))
+		}
+	}()
+	return w
+}
+
+// close ends the counting.
+func (w *countedWay) close() int64 {
+	w.conn.Close()
+	return w.bytes.Load()
+}
+
+// sendAll sends large datagrams to all addresses at once, for a second, from the pod's interface.
+func sendAll(t *testing.T, from testbed.Netns, to []*countedWay) {
+	t.Helper()
+	var conns []*net.UDPConn
+	for _, w := range to {
+		at := w.at
+		if at.Addr().IsUnspecified() { // all sockets of the node at this link
+			at = netip.AddrPortFrom(netip.IPv6LinkLocalAllNodes().WithZone(podInterface), at.Port())
+		}
+		if err := from.Do(func() error {
+			conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(at))
+			conns = append(conns, conn)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	payload := make([]byte, 1200)
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		for _, conn := range conns {
+			_, _ = conn.Write(payload) // what is dropped is countedWay where it does not arrive
+		}
+	}
+	for _, conn := range conns {
+		conn.Close()
 	}
 }
