@@ -15,6 +15,12 @@ const volatile bool config_ebpf_routing = true;
  */
 const volatile bool config_netkit = false;
 
+/* to_pod is at the host ends of pods' devices. */
+const volatile bool config_to_pod = true;
+
+/* to_wire is at uplinks. */
+const volatile bool config_to_wire = true;
+
 /* Pods may have macvlan devices on uplinks. */
 const volatile bool config_macvlan = false;
 

@@ -2,7 +2,6 @@
 /* The last stage of every tc program. */
 #pragma once
 
-#include "lib/fwd/handled.h"
 #include "lib/net/packet.h"
 #include "lib/policy/policy_context.h"
 
@@ -47,8 +46,6 @@ static __always_inline int finish(const struct packet *p, enum verdict v)
 {
 	switch (v) {
 	case REDIRECT:
-		if (p->program == PROGRAM_FROM_POD && !skb_is_received(p->skb))
-			handled_set(p->skb);
 		return p->action;
 	case DROP:
 		count_drop(p->program, p->reason, p->skb->len);

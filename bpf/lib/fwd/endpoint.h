@@ -115,7 +115,8 @@ STAGE endpoint_redirect(struct packet *p, const struct route *route)
 		p->action = bpf_redirect_peer(route->ifindex, 0);
 		return REDIRECT;
 	}
-	handled_set(p->skb); /* for to_pod */
+	if (config_to_pod)
+		handled_set(p->skb);
 	p->action = bpf_redirect(route->ifindex, 0);
 	return REDIRECT;
 }

@@ -20,12 +20,19 @@ static __always_inline bool skb_is_received(const struct __sk_buff *skb)
 /*
  * Marks the packet for the egress program of the device that it is redirected to. The control block belongs to the
  * program's layer, unlike skb->mark, which a pod can set. Between the two programs no other code writes it. The
- * number is random: what a protocol or a program of a pod has left in the control block does not match it.
+ * number is random: what a protocol or a program of a pod has left in the control block does not match it. Where the
+ * device has no program that takes the mark, there must be none: a pod with programs of its own could read it.
  */
 static __always_inline void handled_set(struct __sk_buff *skb)
 {
 	skb->cb[0] = config_handled;
 	skb->cb[1] = config_handled >> 32;
+}
+
+/* Whether a pod sends the packet by a netkit device: the kernel runs egress programs where it is redirected to. */
+static __always_inline bool handled_at_netkit(const struct packet *p)
+{
+	return config_netkit && p->program == PROGRAM_FROM_POD && !skb_is_received(p->skb);
 }
 
 /* Whether from_pod has handled the packet. Removes the mark: a pod with programs of its own can read it. */

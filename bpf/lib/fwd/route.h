@@ -158,8 +158,9 @@ STAGE route_redirect(struct packet *p, const struct route *r, bool known)
 	struct bpf_redir_neigh hop = {};
 
 	ttl_decrement(p);
-	if (config_macvlan)
-		handled_set(p->skb); /* for from_macvlan: the kernel has no record of who sends it */
+	/* For from_macvlan the kernel has no record of who sends it. */
+	if (config_macvlan || (handled_at_netkit(p) && config_to_wire))
+		handled_set(p->skb);
 	if (likely(known)) {
 		packet_set_macs(p->eth, r);
 		p->action = bpf_redirect(r->ifindex, 0);

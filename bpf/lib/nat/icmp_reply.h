@@ -60,8 +60,9 @@ STAGE icmp_reply_send(struct packet *p)
 			return endpoint_redirect_macvlan(p, sender->parent);
 	}
 	if (!packet_is_of_tunnel(p)) {
-		if (config_macvlan)
-			handled_set(p->skb); /* at an uplink, for from_macvlan */
+		/* At an uplink for from_macvlan, at the host end of a pod for to_pod. */
+		if (config_macvlan || (handled_at_netkit(p) && config_to_pod))
+			handled_set(p->skb);
 		p->action = bpf_redirect(p->skb->ifindex, 0);
 		return REDIRECT;
 	}

@@ -717,6 +717,8 @@ const (
 	VarConfigServices         = "config_services"
 	VarConfigSocketErrors     = "config_socket_errors"
 	VarConfigStrictEncryption = "config_strict_encryption"
+	VarConfigToPod            = "config_to_pod"
+	VarConfigToWire           = "config_to_wire"
 	VarConfigTunnelPort       = "config_tunnel_port"
 )
 
@@ -866,6 +868,8 @@ type VariableSpecs struct {
 	ConfigServices         *ebpf.VariableSpec `ebpf:"config_services"`
 	ConfigSocketErrors     *ebpf.VariableSpec `ebpf:"config_socket_errors"`
 	ConfigStrictEncryption *ebpf.VariableSpec `ebpf:"config_strict_encryption"`
+	ConfigToPod            *ebpf.VariableSpec `ebpf:"config_to_pod"`
+	ConfigToWire           *ebpf.VariableSpec `ebpf:"config_to_wire"`
 	ConfigTunnelPort       *ebpf.VariableSpec `ebpf:"config_tunnel_port"`
 }
 
@@ -1017,6 +1021,8 @@ type Variables struct {
 	ConfigServices         *ebpf.Variable `ebpf:"config_services"`
 	ConfigSocketErrors     *ebpf.Variable `ebpf:"config_socket_errors"`
 	ConfigStrictEncryption *ebpf.Variable `ebpf:"config_strict_encryption"`
+	ConfigToPod            *ebpf.Variable `ebpf:"config_to_pod"`
+	ConfigToWire           *ebpf.Variable `ebpf:"config_to_wire"`
 	ConfigTunnelPort       *ebpf.Variable `ebpf:"config_tunnel_port"`
 }
 

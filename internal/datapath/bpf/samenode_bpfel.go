@@ -187,6 +187,8 @@ const (
 	SameNodeVarConfigServices         = "config_services"
 	SameNodeVarConfigSocketErrors     = "config_socket_errors"
 	SameNodeVarConfigStrictEncryption = "config_strict_encryption"
+	SameNodeVarConfigToPod            = "config_to_pod"
+	SameNodeVarConfigToWire           = "config_to_wire"
 	SameNodeVarConfigTunnelPort       = "config_tunnel_port"
 	SameNodeVarSameNodeAbi            = "same_node_abi"
 )
@@ -327,6 +329,8 @@ type SameNodeVariableSpecs struct {
 	ConfigServices         *ebpf.VariableSpec `ebpf:"config_services"`
 	ConfigSocketErrors     *ebpf.VariableSpec `ebpf:"config_socket_errors"`
 	ConfigStrictEncryption *ebpf.VariableSpec `ebpf:"config_strict_encryption"`
+	ConfigToPod            *ebpf.VariableSpec `ebpf:"config_to_pod"`
+	ConfigToWire           *ebpf.VariableSpec `ebpf:"config_to_wire"`
 	ConfigTunnelPort       *ebpf.VariableSpec `ebpf:"config_tunnel_port"`
 	SameNodeAbi            *ebpf.VariableSpec `ebpf:"same_node_abi"`
 }
@@ -496,6 +500,8 @@ type SameNodeVariables struct {
 	ConfigServices         *ebpf.Variable `ebpf:"config_services"`
 	ConfigSocketErrors     *ebpf.Variable `ebpf:"config_socket_errors"`
 	ConfigStrictEncryption *ebpf.Variable `ebpf:"config_strict_encryption"`
+	ConfigToPod            *ebpf.Variable `ebpf:"config_to_pod"`
+	ConfigToWire           *ebpf.Variable `ebpf:"config_to_wire"`
 	ConfigTunnelPort       *ebpf.Variable `ebpf:"config_tunnel_port"`
 	SameNodeAbi            *ebpf.Variable `ebpf:"same_node_abi"`
 }

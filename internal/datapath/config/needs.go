@@ -13,7 +13,7 @@ func (c Datapath) Programs() []string {
 	if c.NeedsFromWire() {
 		all = append(all, bpf.ProgFromWire)
 	}
-	if c.Translates() || c.StrictEncryption() {
+	if c.NeedsToWire() {
 		all = append(all, bpf.ProgToWire)
 	}
 	if c.Macvlan {
@@ -56,6 +56,9 @@ func (c Datapath) NeedsToPod() bool {
 func (c Datapath) NeedsFromWire() bool {
 	return c.EBPFRouting || c.Translates() || c.StrictEncryption()
 }
+
+// NeedsToWire reports whether to_wire has work to do.
+func (c Datapath) NeedsToWire() bool { return c.Translates() || c.StrictEncryption() }
 
 // StrictEncryption reports whether plaintext of what has to be encrypted is dropped.
 func (c Datapath) StrictEncryption() bool { return c.Encryption && !c.PlaintextAllowed }

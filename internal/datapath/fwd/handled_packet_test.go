@@ -6,6 +6,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 )
@@ -56,6 +57,57 @@ func TestHandledOnce(t *testing.T) {
 			if got := run(in); got.Verdict == harness.VerdictNext && string(got.Out) == string(in.In) {
 				t.Errorf("%s: a packet with a wrong mark %x passes unchecked", program, in.CB)
 			}
+		}
+	}
+}
+
+// A packet has no mark where no program takes it: the pod that receives it could read the number, and so could a network
+// that is this machine's.
+func TestHandledWithoutProgram(t *testing.T) {
+	const number = 0x0123456789abcdef
+	marked := [2]uint32{number & 0xffffffff, number >> 32}
+	for name, c := range map[string]struct {
+		cfg          config.Datapath
+		pods, uplink [2]uint32 // the marks of packets to local pods, and of those to other nodes
+	}{
+		"neither program": {cfg: config.Datapath{EBPFRouting: true}},
+		"to_wire":         {cfg: config.Datapath{EBPFRouting: true, Masquerade: true}, uplink: marked},
+		"to_pod":          {cfg: config.Datapath{EBPFRouting: true, Policy: true}, pods: marked},
+		"both":            {cfg: config.Datapath{EBPFRouting: true, Services: true}, pods: marked, uplink: marked},
+	} {
+		for device, netkit := range map[string]bool{"netkit": true, "veth": false} {
+			t.Run(device+", "+name, func(t *testing.T) {
+				c.cfg.Netkit, c.cfg.Handled = netkit, number
+				r := harness.New(t, c.cfg)
+				run := func(what string, in harness.Run, want [2]uint32) {
+					t.Helper()
+					if !netkit {
+						in.Ingress = in.Device
+					}
+					var got harness.Outcome
+					var err error
+					if r.Netns.Do(func() { got, err = r.Run(in) }); err != nil {
+						t.Fatal(err)
+					}
+					if mark := [2]uint32(got.CB[:2]); got.Verdict != harness.VerdictRedirect || mark != want {
+						t.Errorf("%s: verdict %s, mark %x, want a redirected packet with mark %x", what, got.Verdict, mark, want)
+					}
+				}
+				ofNetkit := func(mark [2]uint32) [2]uint32 {
+					if netkit {
+						return mark
+					}
+					return [2]uint32{}
+				}
+				local := harness.PodSends(fixtures.FromPod().Ipv4(fixtures.PodA.V4, fixtures.PodA2.V4).Udp(1, 2))
+				run("to a local pod", local, ofNetkit(c.pods))
+				run("to another node", harness.PodSends(fixtures.FromPod().Ipv4(fixtures.PodA.V4, fixtures.PodB.V4).Udp(1, 2)), ofNetkit(c.uplink))
+				limit(t, r, fwd.Limit{Rate: 1 << 30})
+				run("to a pod with a limit", local, c.pods)
+				wire := harness.WireBrings(fixtures.FromWire().Ipv4(fixtures.PodB.V4, fixtures.PodA2.V4).Udp(1, 2))
+				wire.Ingress = wire.Device
+				run("from the wire to a pod with a limit", wire, c.pods)
+			})
 		}
 	}
 }

@@ -173,6 +173,8 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 	for name, value := range map[string]any{
 		bpf.VarConfigEbpfRouting: cfg.EBPFRouting,
 		bpf.VarConfigNetkit:      cfg.Netkit,
+		bpf.VarConfigToPod:       cfg.NeedsToPod(),
+		bpf.VarConfigToWire:      cfg.NeedsToWire(),
 		bpf.VarConfigHandled:     cfg.Handled,
 		bpf.VarConfigMacvlan:     cfg.Macvlan,
 		// Locally administered and unicast, in the order of bytes in memory.
