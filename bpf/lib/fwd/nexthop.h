@@ -110,7 +110,7 @@ static __always_inline bool nexthop_renews_neighbour(bool same)
  * Resolves the next hop of packets from `source` to `destination`, their addresses after NAT. ROUTE_LOCAL: into a
  * pod. ROUTE_REMOTE, ROUTE_TUNNEL, ROUTE_ENCRYPTED: to another node. ROUTE_CLUSTER: to a pod through the kernel stack.
  * ROUTE_UNKNOWN: kernel stack. A pod that reaches itself is always redirected: the kernel stack drops packets with
- * a local source. Returns 1 if the packet shall renew the neighbour entry.
+ * a local source. Sets state->renew. The result has no meaning.
  */
 GLOBAL_FN int nexthop_resolve(struct __sk_buff *skb, struct nat_state *state, struct flow_cache_entry *fc,
 			      const struct address *source, const struct address *destination)
@@ -148,32 +148,33 @@ GLOBAL_FN int nexthop_resolve(struct __sk_buff *skb, struct nat_state *state, st
 		}
 	}
 	flow_cache_store(fc, source, destination, skb->ifindex | SCOPE_TRANSLATED, now);
-	return fc->expires && nexthop_renews_neighbour(same);
+	state->renew = fc->expires && nexthop_renews_neighbour(same);
+	return 0;
 }
 
 /*
  * The flow cache entry of a translated packet. A result from the kernel's routes is valid for about a second. The
- * packet that renews it goes through bpf_redirect_neigh (*fresh), so that the kernel keeps the neighbour
+ * packet that renews it goes through bpf_redirect_neigh (state->renew), so that the kernel keeps the neighbour
  * reachable. Where entries evict each other, only a few packets do.
  */
 static __always_inline struct flow_cache_entry *nexthop_find(struct packet *p, struct nat_state *state,
 							     const struct address *source,
-							     const struct address *destination, __u64 now, bool *fresh)
+							     const struct address *destination, __u64 now)
 {
 	struct flow_cache_entry *fc = flow_cache_slot(source, destination, CACHED_INGRESS);
 	__u32 generation = flow_cache_generation();
 
-	*fresh = false;
 	if (!fc)
 		return 0;
+	state->renew = false;
 	if (unlikely(!flow_cache_hit(fc, source, destination, p->skb->ifindex | SCOPE_TRANSLATED, generation) ||
 		     (fc->expires && (__u32)(now >> 30) >= fc->expires)))
-		*fresh = nexthop_resolve(p->skb, state, fc, source, destination);
+		nexthop_resolve(p->skb, state, fc, source, destination);
 	return fc;
 }
 
 /* Sends a translated packet to its next hop. The caller has handled what needs the kernel stack. */
-STAGE nexthop_send(struct packet *p, const struct flow_cache_entry *fc, bool fresh)
+STAGE nexthop_send(struct packet *p, const struct nat_state *state, const struct flow_cache_entry *fc)
 {
 	const struct route *route = &fc->route;
 
@@ -188,14 +189,16 @@ STAGE nexthop_send(struct packet *p, const struct flow_cache_entry *fc, bool fre
 		p->action = bpf_redirect(route->ifindex, 0);
 		return REDIRECT;
 	case ROUTE_REMOTE:
-		return route_redirect(p, route, route->resolved && !fresh && (fc->expires || neigh_lease_valid()));
+		return route_redirect(p, route,
+				      route->resolved && !state->renew && (fc->expires || neigh_lease_valid()));
 	default:
 		return PASS;
 	}
 }
 
 /* nexthop_send in a stack frame of its own. */
-static __noinline enum verdict nexthop_send_rare(struct packet *p, const struct flow_cache_entry *fc, bool fresh)
+static __noinline enum verdict nexthop_send_rare(struct packet *p, const struct nat_state *state,
+						 const struct flow_cache_entry *fc)
 {
-	return nexthop_send(p, fc, fresh);
+	return nexthop_send(p, state, fc);
 }

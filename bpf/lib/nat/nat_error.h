@@ -12,7 +12,7 @@ static __noinline enum verdict nat_icmp_error(struct packet *p, struct nat_state
 {
 	const struct address *source =
 		address_equals(&p->source, &state->error.tuple.source) ? &entry->source : &p->source;
-	bool changes_source = source != &p->source && !address_equals(source, &p->source), fresh;
+	bool changes_source = source != &p->source && !address_equals(source, &p->source);
 	struct flow_cache_entry *fc;
 	enum verdict v;
 
@@ -24,7 +24,7 @@ static __noinline enum verdict nat_icmp_error(struct packet *p, struct nat_state
 		v = icmp_nat(p, &state->error, &state->entry);
 		return v == NEXT ? PASS : v;
 	}
-	fc = nexthop_find(p, state, source, &state->entry.destination, ktime_coarse(), &fresh);
+	fc = nexthop_find(p, state, source, &state->entry.destination, ktime_coarse());
 	if (!fc)
 		return PASS; /* internal error */
 	if (changes_source && fc->route.kind == ROUTE_CLUSTER)
@@ -37,7 +37,7 @@ static __noinline enum verdict nat_icmp_error(struct packet *p, struct nat_state
 	if (v != NEXT)
 		return v;
 	v = state->entry.flags & NAT_DSR ? NEXT : icmp_nat(p, &state->error, &state->entry);
-	return v == NEXT ? nexthop_send_rare(p, fc, fresh) : v;
+	return v == NEXT ? nexthop_send_rare(p, state, fc) : v;
 }
 
 /* Whether the pod that reports a packet has received it: the packet was sent to its address. */

@@ -41,7 +41,6 @@ static __noinline enum verdict nat_forward(struct packet *p, struct nat_state *s
 					   __u32 checks, __u64 now)
 {
 	const struct tuple *t = &state->transport.tuple;
-	bool fresh;
 	struct flow_cache_entry *fc;
 	enum verdict v;
 
@@ -51,7 +50,7 @@ static __noinline enum verdict nat_forward(struct packet *p, struct nat_state *s
 			return v;
 		return entry->flags & NAT_UNCHANGED ? PASS : nat_rewrite_pass(p, state, entry);
 	}
-	fc = nexthop_find(p, state, &entry->source, &entry->destination, now, &fresh);
+	fc = nexthop_find(p, state, &entry->source, &entry->destination, now);
 	if (!fc)
 		return PASS; /* internal error */
 	v = policy_check_nat(p, state, entry, fc, checks >> NAT_CHECK_ENFORCE_SHIFT | fc->enforce);
@@ -81,7 +80,7 @@ static __noinline enum verdict nat_forward(struct packet *p, struct nat_state *s
 	}
 	if (likely(!(entry->flags & (NAT_UNCHANGED | NAT_DSR))) && !rewrite(p, &state->transport, entry))
 		return drop(p, rewrite_problem(&state->transport));
-	return nexthop_send(p, fc, fresh);
+	return nexthop_send(p, state, fc);
 }
 
 /*

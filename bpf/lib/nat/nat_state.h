@@ -20,6 +20,7 @@ struct nat_state {
 	__u32 has_entry;
 	__u32 forwarded; /* not 0: forwarded by another node by DSR */
 	__u32 mtu;	 /* of the route, if the packet exceeds it */
+	__u32 renew;	 /* of nexthop_find: the packet renews the neighbour entry of its next hop */
 };
 _Static_assert(sizeof(struct nat_state) <= NAT_SCRATCH_SIZE, "nat_state fits nat_scratch");
 
