@@ -29,21 +29,27 @@ var (
 	bandwidthMax = resource.NewQuantity(bandwidth.Max, resource.DecimalSI)
 )
 
+// annotationField is the beginning of what errors name the field of an annotation.
+const annotationField = "metadata.annotations["
+
 // bandwidthOf gives the limits of annotations; nil if there are none. A value without a meaning is an error.
 func bandwidthOf(annotations map[string]string, fail func(field, format string, args ...any)) *Bandwidth {
 	var limits Bandwidth
-	for name, to := range map[string]*uint64{EgressBandwidthAnnotation: &limits.Egress, IngressBandwidthAnnotation: &limits.Ingress} {
-		text, ok := annotations[name]
+	for _, a := range []struct {
+		name string
+		to   *uint64
+	}{{EgressBandwidthAnnotation, &limits.Egress}, {IngressBandwidthAnnotation, &limits.Ingress}} {
+		text, ok := annotations[a.name]
 		if !ok {
 			continue
 		}
 		rate, err := parseBandwidth(text)
 		if err != nil {
-			fail(fmt.Sprintf("metadata.annotations[%s]", name), "%v", err)
+			fail(annotationField+a.name+"]", "%v", err)
 			limits.Invalid = true
 			continue
 		}
-		*to = rate
+		*a.to = rate
 	}
 	switch {
 	case limits == (Bandwidth{}):

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Quantities of Kubernetes, in bit/s; what has no meaning is an error that names the annotation.
@@ -44,5 +47,26 @@ func TestBandwidthOf(t *testing.T) {
 		if all := strings.Join(said, "\n"); (all == "") != (test.says == "") || !strings.Contains(all, test.says) {
 			t.Errorf("%q, %q: says %q, want %q", test.egress, test.ingress, all, test.says)
 		}
+	}
+}
+
+// An invalid limit changes nothing else of a Pod: policies select it by the labels that it has now. Else whoever may annotate a pod could
+// keep it from being isolated by a label.
+func TestInvalidBandwidthKeepsPod(t *testing.T) {
+	pod := func(address string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Labels: map[string]string{"isolated": "true"}, Annotations: map[string]string{EgressBandwidthAnnotation: "fast"}},
+			Status:     corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: address}}},
+		}
+	}
+	reduced, err := Reduce(pod("10.1.1.2"))
+	if err == nil || !strings.Contains(err.Error(), "Pod default/web: metadata.annotations[kubernetes.io/egress-bandwidth]") {
+		t.Errorf("error %v", err)
+	}
+	if p, ok := reduced.(*Pod); !ok || p.Labels != NewLabels(map[string]string{"isolated": "true"}) || len(p.Addresses) != 1 || *p.Bandwidth != (Bandwidth{Invalid: true}) {
+		t.Errorf("the Pod is %+v", reduced)
+	}
+	if reduced, err := Reduce(pod("10.1.1")); reduced != nil || err == nil {
+		t.Errorf("with a wrong address, too, the Pod is %+v: %v", reduced, err)
 	}
 }

@@ -3,6 +3,8 @@ package cluster
 import (
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -25,7 +27,7 @@ func kindOf(o object) Kind { return Kind(reflect.TypeOf(o).Elem().Name()) }
 // Reduce checks an object from an API server and keeps what snapshots need: a *NodeObject, *Namespace, *Pod,
 // *Service, *EndpointSlice, *NetworkPolicy or *IPPool. It keeps no reference to the full object. Both results are nil for an
 // object that snapshots omit. The error names object and field. A *NetworkPolicy or *IPPool may come with an error: see
-// their fields Invalid.
+// their fields Invalid. So may a *Pod whose bandwidth annotations are invalid: its labels and addresses are valid all the same.
 func Reduce(full any) (any, error) {
 	o, ok := full.(object)
 	if !ok {
@@ -36,8 +38,7 @@ func Reduce(full any) (any, error) {
 		return reduced, nil
 	}
 	err := fmt.Errorf("%s %s: %s", kindOf(o), keyOf(o), inShort(wrong))
-	switch reduced.(type) {
-	case *NetworkPolicy, *IPPool:
+	if valid(reduced, wrong) {
 		return reduced, err
 	}
 	return nil, err
@@ -65,6 +66,17 @@ func reduce(full object) (keyed, []fieldError) {
 		return orNil(reduceIPPool(o))
 	}
 	return nil, []fieldError{{"kind", fmt.Errorf("snapshots have no %T", full)}}
+}
+
+// valid reports whether snapshots have an object although parts of it are wrong, which it says itself.
+func valid(reduced keyed, wrong []fieldError) bool {
+	switch o := reduced.(type) {
+	case *NetworkPolicy, *IPPool:
+		return true
+	case *Pod:
+		return o.Bandwidth != nil && o.Bandwidth.Invalid && !slices.ContainsFunc(wrong, func(w fieldError) bool { return !strings.HasPrefix(w.field, annotationField) })
+	}
+	return false
 }
 
 // orNil makes a nil pointer a nil interface.

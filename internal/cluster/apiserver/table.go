@@ -75,6 +75,9 @@ func (t *table[T]) set(item *item) bool {
 		if t.kind == cluster.KindNetworkPolicy {
 			now = item.err.Error() + "; the pods that it selects are isolated"
 		}
+		if t.kind == cluster.KindPod && item.reduced != nil {
+			now = item.err.Error() + "; it keeps the limits that it has"
+		}
 		if t.kind == cluster.KindIPPool {
 			now = item.err.Error() + "; new pods that it selects get no address"
 		}
