@@ -9,6 +9,7 @@
 #include "prog/to_macvlan.h"
 #include "prog/tunnel.h"
 #include "prog/wireguard.h"
+#include "prog/ipsec.h"
 #include "prog/xdp.h"
 #include "lib/lb/sock.h"
 #include "prog/sock.h"

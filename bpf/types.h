@@ -88,13 +88,13 @@ enum route_kind {
 	ROUTE_CLUSTER =
 		3, /* left to the kernel stack: node addresses, exempt addresses; cached: pods with through_stack */
 	ROUTE_TUNNEL = 4,    /* pods and addresses of another node, by VXLAN */
-	ROUTE_ENCRYPTED = 5, /* likewise, by WireGuard; without a device nothing leaves the node */
+	ROUTE_ENCRYPTED = 5, /* likewise, by WireGuard or IPsec; without a device nothing leaves the node */
 };
 
 /*
  * Value of `routes`. ROUTE_REMOTE: how a packet leaves the node. ROUTE_TUNNEL: likewise for the inner packet, with
- * the VXLAN device as uplink and the remote tunnel end as next_hop. ROUTE_ENCRYPTED: with the WireGuard device, which
- * finds the peer by the inner destination; next_hop tells nodes apart.
+ * the VXLAN device as uplink and the remote tunnel end as next_hop. ROUTE_ENCRYPTED: with the device of WireGuard or
+ * IPsec, which finds the peer by the inner destination; next_hop tells nodes apart, and is the peer's end of IPsec.
  */
 struct route {
 	__u8 kind;		     /* enum route_kind */
@@ -193,7 +193,7 @@ enum drop_reason {
 	DROP_TUNNEL_PORT = 24,	      /* to the tunnel port, not between InternalIPs of nodes */
 	DROP_FORGED_ERROR = 25,	      /* an ICMP error from a sender that cannot have received the quoted packet */
 	DROP_UNENCRYPTED = 26,	      /* plaintext of a pod or node whose packets have to be encrypted */
-	DROP_ENCRYPTION_PENDING = 27, /* the packet has to be encrypted, and there is no WireGuard device */
+	DROP_ENCRYPTION_PENDING = 27, /* the packet has to be encrypted, and cannot be yet */
 	DROP_BANDWIDTH = 28,	      /* the pod has sent more than its bandwidth limit allows */
 	DROP_MAX = 29,
 };
@@ -210,7 +210,8 @@ enum program {
 	PROGRAM_FROM_MACVLAN = 7,
 	PROGRAM_TO_MACVLAN = 8,
 	PROGRAM_FROM_WIREGUARD = 9,
-	PROGRAM_MAX = 10,
+	PROGRAM_FROM_IPSEC = 10,
+	PROGRAM_MAX = 11,
 };
 
 /* Value of `drops`, one for each CPU. */

@@ -77,6 +77,8 @@ func TestValues(t *testing.T) {
 		"image.tag=1.2.3":               "image: localhost/beeline:1.2.3\n",
 		"image.digest=sha256:" + digest: "image: localhost/beeline:latest@sha256:" + digest + "\n",
 		"flows.mode=all":                "- --flows=all\n",
+		"encryption.mode=wireguard":     "- {name: keys, hostPath: {path: /var/lib/beeline, type: DirectoryOrCreate}}\n",
+		"encryption.mode=ipsec":         "- {name: keys, secret: {secretName: beeline-ipsec, defaultMode: 0400}}\n",
 		"flows.buffer=7":                "- --flows-buffer=7\n",
 		"sizes.nat=7":                   "- --nat-max=7\n",
 		"sizes.natPending=7":            "- --nat-pending-max=7\n",
@@ -150,7 +152,7 @@ func TestNetnsPath(t *testing.T) {
 
 func TestSchemaRejects(t *testing.T) {
 	for _, value := range []string{
-		"routing=magic", "tunnel=magic", "tunnelPort=0", "services=magic", "masquerade=maybe", "mtu=100", "uplink=", "metrics.host=10.0.0.1",
+		"routing=magic", "tunnel=magic", "tunnelPort=0", "encryption.mode=magic", "encryption.secret=", "services=magic", "masquerade=maybe", "mtu=100", "uplink=", "metrics.host=10.0.0.1",
 		"metrics.port=0", "admissionPolicy=maybe", "log.level=loud", "log.format=xml", "paths.cniBin=bin", "image.repository=", "image.tag=-", "image.digest=sha256:1", "image.pullPolicy=Perhaps", "nosuch=1", "image.name=x",
 	} {
 		if _, err := template(t, beeline, withAdmissionPolicies, value); err == nil {

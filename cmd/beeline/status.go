@@ -162,18 +162,21 @@ func nodeRows(all []agentapi.RemoteNode) [][]string {
 
 // peerRows are the nodes whose packets have to be encrypted.
 func peerRows(all []agentapi.RemoteNode, now time.Time) [][]string {
-	rows := [][]string{{"NODE", "ENDPOINT", "LAST HANDSHAKE", "RECEIVED", "SENT", "PUBLIC KEY", "PENDING"}}
+	rows := [][]string{{"NODE", "ENDPOINT", "LAST HANDSHAKE", "RECEIVED", "SENT", "KEY", "PENDING"}}
 	for _, n := range all {
 		e := n.Encryption
 		if e == nil {
 			continue
 		}
-		handshake := "none yet"
+		handshake, key := "none yet", cmp.Or(e.PublicKey, "-")
+		if n.Path == agentapi.NodePathIPsec || e.KeyGeneration != 0 {
+			handshake, key = "-", fmt.Sprintf("generation %d", e.KeyGeneration)
+		}
 		if at, err := time.Parse(time.RFC3339, e.LastHandshake); err == nil {
 			handshake = now.Sub(at).Truncate(time.Second).String() + " ago"
 		}
 		rows = append(rows, []string{
-			n.Name, cmp.Or(e.Endpoint, "-"), handshake, byteCount(uint64(max(0, e.ReceivedBytes))), byteCount(uint64(max(0, e.SentBytes))), cmp.Or(e.PublicKey, "-"), cmp.Or(e.Pending, "-"),
+			n.Name, cmp.Or(e.Endpoint, "-"), handshake, byteCount(uint64(max(0, e.ReceivedBytes))), byteCount(uint64(max(0, e.SentBytes))), key, cmp.Or(e.Pending, "-"),
 		})
 	}
 	return rows

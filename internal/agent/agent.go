@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,9 +51,11 @@ type Agent struct {
 	source  cluster.Source
 	// reporter is nil without an API server.
 	reporter status.Reporter
-	reports  *status.Reports
-	metrics  *metrics
-	started  time.Time
+	// announced is what this node tells the others; nil before.
+	announced atomic.Pointer[cluster.Announced]
+	reports   *status.Reports
+	metrics   *metrics
+	started   time.Time
 
 	datapath *datapath.Datapath
 	// services is nil where the datapath does not translate Services.
@@ -247,7 +250,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	}
 	a.metrics = newMetrics(a)
 	a.programs = programs.New(programs.Options{
-		Datapath: dp.Attacher, Commit: dp.Commit, PublishKey: a.publishKey,
+		Datapath: dp.Attacher, Commit: dp.Commit, Announce: a.announce, Encryption: config.Encryption,
 		KubeProxy: modes.Services == lb.ModeKubeProxy, Services: a.services, Log: log,
 	})
 	if a.endpoints, err = endpoint.New(a.endpointOptions(), endpoint.Node{NotReady: reconcile.ErrNotReady}); err != nil {

@@ -3,14 +3,18 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
+	"github.com/beeline-cni/beeline/internal/agent/ipseckeys"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/device/encrypted"
+	"github.com/beeline-cni/beeline/internal/device/ipsec"
 	"github.com/beeline-cni/beeline/internal/device/wireguard"
 )
 
@@ -22,11 +26,15 @@ func (a *Agent) encryptionChoice(d node.Desired) agentapi.Choice {
 	}
 	encrypted := 0
 	for _, n := range d.Nodes {
-		if strings.Contains(n.Path, agentapi.NodePathWireGuard) {
+		if n.Encryption != nil && n.Encryption.Pending == "" {
 			encrypted++
 		}
 	}
-	c.Reason = fmt.Sprintf("packets to %d of %d other nodes, by UDP port %d", encrypted, len(d.Nodes), a.config.WireGuardPort)
+	by := fmt.Sprintf("UDP port %d", a.config.WireGuardPort)
+	if a.config.Encryption == node.EncryptionIPsec {
+		by = "ESP"
+	}
+	c.Reason = fmt.Sprintf("packets to %d of %d other nodes, by %s", encrypted, len(d.Nodes), by)
 	if !a.config.EncryptionStrict {
 		c.Reason += "; to and from the others in plaintext"
 	}
@@ -63,26 +71,40 @@ func withPeers(nodes []agentapi.RemoteNode, states map[wireguard.Key]wireguard.S
 	}
 }
 
-// peers are the states of WireGuard's peers; nil without encryption.
-func (a *Agent) peers() (map[wireguard.Key]wireguard.State, error) {
-	if a.config.Encryption != node.EncryptionWireGuard {
-		return nil, nil
+// withTraffic adds what the kernel knows of peers to the nodes.
+func (a *Agent) withTraffic(nodes []agentapi.RemoteNode, tunnels map[string]ipseckeys.Tunnel) error {
+	switch a.config.Encryption {
+	case node.EncryptionWireGuard:
+		states, err := wireguard.States()
+		withPeers(nodes, states)
+		return err
+	case node.EncryptionIPsec:
+		carried, err := ipsec.Traffics()
+		withTunnels(nodes, tunnels, carried)
+		return err
 	}
-	return wireguard.States()
+	return nil
+}
+
+// collectEncryption collects what the kernel knows of the device that encrypts.
+func (a *Agent) collectEncryption(out chan<- prometheus.Metric, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
+	switch a.config.Encryption {
+	case node.EncryptionWireGuard:
+		collectWireGuard(out, gauge, counter)
+	case node.EncryptionIPsec:
+		a.collectIPsec(out, gauge, counter)
+	}
 }
 
 // handshakeRecent is how old the last handshake with a peer is at most while packets are sent: WireGuard makes another one
 // after 120 seconds, and uses no key for longer than 180 (WireGuard whitepaper, 6.1).
 const handshakeRecent = 180 * time.Second
 
-// collectEncryption collects what the kernel knows of WireGuard's device and peers; nothing without encryption.
-func (a *Agent) collectEncryption(out chan<- prometheus.Metric, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
-	if a.config.Encryption != node.EncryptionWireGuard {
-		return
-	}
+// collectWireGuard collects what the kernel knows of WireGuard's device and peers.
+func collectWireGuard(out chan<- prometheus.Metric, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
 	peers := prometheus.NewDesc("beeline_wireguard_peers", "Other nodes as peers of WireGuard, by their last handshake: recent (while packets are sent), old, or none yet.", []string{"handshake"}, nil)
-	states, err := a.peers()
-	received, sent, errTraffic := wireguard.Traffic()
+	states, err := wireguard.States()
+	received, sent, errTraffic := encrypted.Traffic(wireguard.Name)
 	if err := errors.Join(err, errTraffic); err != nil {
 		out <- prometheus.NewInvalidMetric(peers, err)
 		return
@@ -110,9 +132,21 @@ func byHandshake(states map[wireguard.Key]wireguard.State, now time.Time) map[st
 	return n
 }
 
-// publishKey gives other nodes this node's public key, by the API server. Without one, the Node's manifest has it.
-func (a *Agent) publishKey(key string) {
+// annotations are those that this node's Node has to have.
+func (a *Agent) annotations() map[string]string {
+	announced := a.announced.Load()
+	if announced == nil {
+		return nil
+	}
+	all := announced.Annotations()
+	maps.DeleteFunc(all, func(_, value string) bool { return value == "" })
+	return all
+}
+
+// announce tells other nodes what they need to encrypt to this one, by the API server. Without one, the Node's manifest has it.
+func (a *Agent) announce(announced cluster.Announced) {
+	a.announced.Store(&announced)
 	if a.reporter != nil {
-		a.reporter.PublishKey(key)
+		a.reporter.Announce(announced)
 	}
 }

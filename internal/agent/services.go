@@ -27,7 +27,7 @@ func (c Config) datapath(w mode.Modes) (config.Datapath, error) {
 	return config.Datapath{
 		TunnelPort: uint16(tunnelPort),
 
-		Encryption: c.Encryption != node.EncryptionNone, PlaintextAllowed: !c.EncryptionStrict,
+		Encryption: c.Encryption.Datapath(), PlaintextAllowed: !c.EncryptionStrict,
 
 		Root:          c.BPFFS,
 		Netkit:        w.NoNetkit == nil,

@@ -27,12 +27,10 @@ func (a *Agent) Ready(context.Context) error {
 // Status gives the state of the node's network.
 func (a *Agent) Status(context.Context) (*agentapi.Status, error) {
 	s := a.nodeStatus()
-	s.Translation = a.translation()
-	peers, err := a.peers()
-	if err != nil {
-		s.Problems = append(s.Problems, fmt.Sprintf("the state of WireGuard's peers is unknown: %v", err))
+	s.Translation, s.Annotations = a.translation(), a.annotations()
+	if err := a.withTraffic(s.Nodes, a.tunnels()); err != nil {
+		s.Problems = append(s.Problems, fmt.Sprintf("what was encrypted to other nodes is unknown: %v", err))
 	}
-	withPeers(s.Nodes, peers)
 	if err := a.addPrograms(s); err != nil {
 		return nil, err
 	}

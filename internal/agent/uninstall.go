@@ -16,6 +16,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
 	"github.com/beeline-cni/beeline/internal/datapath/samenode"
 	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/ipsec"
 	"github.com/beeline-cni/beeline/internal/device/neigh"
 	"github.com/beeline-cni/beeline/internal/device/qdisc"
 	"github.com/beeline-cni/beeline/internal/device/route"
@@ -90,6 +91,10 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 		say("device " + wireguard.Name)
 	}
 	step("remove WireGuard device", err)
+	if removed, err = ipsec.Remove(); removed {
+		say("device " + ipsec.Name)
+	}
+	step("remove the XFRM interface of IPsec", err)
 	met, err := samenode.Remove(config.BPFFS)
 	tell(met)
 	step("remove same-node sockets", err)

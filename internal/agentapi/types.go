@@ -222,8 +222,9 @@ const (
 	NodePathDirect = "direct"
 	// NodePathVXLAN is a tunnel.
 	NodePathVXLAN = "vxlan"
-	// NodePathWireGuard is an encrypted tunnel. NodePathPending says that packets have to be encrypted, and cannot be yet.
+	// NodePathWireGuard and NodePathIPsec are encrypted tunnels. NodePathPending says that packets have to be encrypted, and cannot be yet.
 	NodePathWireGuard = "wireguard"
+	NodePathIPsec     = "ipsec"
 	NodePathPending   = "encryption pending"
 	// NodePathRouted are the routers between the nodes, which must have routes to the pod ranges.
 	NodePathRouted = "routed"
@@ -244,19 +245,25 @@ type RemoteNode struct {
 	Encryption *NodeEncryption `json:"encryption,omitempty"`
 }
 
-// NodeEncryption is another node as a peer of WireGuard.
+// NodeEncryption is another node as a peer of WireGuard or IPsec.
 type NodeEncryption struct {
 	// Pending says why packets to the node are dropped, which have to be encrypted; empty if they are encrypted.
 	Pending string `json:"pending,omitempty"`
-	// PublicKey is the node's key in base64; empty without a usable one.
+	// PublicKey is the node's key of WireGuard in base64; empty without a usable one.
 	PublicKey string `json:"publicKey,omitempty"`
+	// KeyGeneration is that of the cluster's key of IPsec by which packets to the node are encrypted; 0 without.
+	KeyGeneration uint32 `json:"keyGeneration,omitempty"`
 	// Endpoint is where encrypted packets to it are sent.
 	Endpoint string `json:"endpoint,omitempty"`
-	// LastHandshake is in RFC 3339; empty before the first one. While packets are sent there is one in two minutes.
+	// LastHandshake of WireGuard is in RFC 3339; empty before the first one. While packets are sent there is one in two minutes.
 	LastHandshake string `json:"lastHandshake,omitempty"`
-	// ReceivedBytes and SentBytes are those of encrypted packets, since the peer was added.
+	// ReceivedBytes and SentBytes are those of encrypted packets, since the peer was added. With IPsec they are those of the
+	// packets inside, with all keys that the node has.
 	ReceivedBytes int64 `json:"receivedBytes"`
 	SentBytes     int64 `json:"sentBytes"`
+	// SentPackets is the last sequence number of IPsec; RejectedPackets were not authentic, or had arrived before.
+	SentPackets     uint64 `json:"sentPackets,omitempty"`
+	RejectedPackets uint64 `json:"rejectedPackets,omitempty"`
 }
 
 // Cluster is the source of the cluster's state, with counts of its objects.
@@ -319,7 +326,9 @@ type Status struct {
 	Maps        []Map        `json:"maps"`
 	Pools       []Pool       `json:"pools"`
 	Nodes       []RemoteNode `json:"nodes"`
-	Endpoints   int          `json:"endpoints"`
+	// Annotations of this node's Node are what other nodes need to encrypt to it. The agent writes them where there is an API server.
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Endpoints   int               `json:"endpoints"`
 }
 
 // Drop is one counter: packets dropped for one reason in one program.

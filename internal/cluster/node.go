@@ -32,12 +32,29 @@ type Node struct {
 	Leaving bool
 	// OutOfService says that an administrator, or the cloud, vouches that the machine runs nothing any more.
 	OutOfService bool
-	// WireGuardKey is the public key that its agent has published, in base64; empty without. It is not checked.
-	WireGuardKey string
+	Announced
 	// Recovered says that the node is known from the datapath only.
 	Recovered bool
 	// Labels are those of this node; an API server's source does not keep those of others.
 	Labels Labels
+}
+
+// Announced is what a node's agent tells the others in annotations of its Node: see v1alpha1. It is not checked.
+type Announced struct {
+	// WireGuardKey is the node's public key in base64; empty without.
+	WireGuardKey string
+	// IPsec says what the keys of IPsec are derived from; empty without.
+	IPsec string
+}
+
+// AnnouncedBy reads the annotations of a Node.
+func AnnouncedBy(n *corev1.Node) Announced {
+	return Announced{WireGuardKey: n.Annotations[v1alpha1.AnnotationWireGuardKey], IPsec: n.Annotations[v1alpha1.AnnotationIPsec]}
+}
+
+// Annotations are those of a Node whose agent announces this; the value of what it does not announce is empty.
+func (a Announced) Annotations() map[string]string {
+	return map[string]string{v1alpha1.AnnotationWireGuardKey: a.WireGuardKey, v1alpha1.AnnotationIPsec: a.IPsec}
 }
 
 // taintToBeDeleted is the cluster autoscaler's taint on a node that it removes.
@@ -63,7 +80,7 @@ func (n *NodeObject) EqualButReady(other *NodeObject) bool {
 func reduceNode(n *corev1.Node) (*NodeObject, []fieldError) {
 	var c checks
 	object := &NodeObject{Node: Node{Name: n.Name, Zone: Intern(n.Labels[corev1.LabelTopologyZone]), Labels: NewLabels(n.Labels), Created: n.CreationTimestamp.UTC()}}
-	object.WireGuardKey = n.Annotations[v1alpha1.AnnotationWireGuardKey]
+	object.Announced = AnnouncedBy(n)
 	object.Ready = slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
@@ -134,7 +151,7 @@ func EqualNodes(a, b []Node) bool {
 
 // Equal reports whether two nodes are equal.
 func (n *Node) Equal(other *Node) bool {
-	return n.Name == other.Name && n.Zone == other.Zone && n.Leaving == other.Leaving && n.OutOfService == other.OutOfService && n.Labels == other.Labels && n.WireGuardKey == other.WireGuardKey && n.Recovered == other.Recovered && n.Created.Equal(other.Created) && slices.Equal(n.Addresses, other.Addresses) &&
+	return n.Name == other.Name && n.Zone == other.Zone && n.Leaving == other.Leaving && n.OutOfService == other.OutOfService && n.Labels == other.Labels && n.Announced == other.Announced && n.Recovered == other.Recovered && n.Created.Equal(other.Created) && slices.Equal(n.Addresses, other.Addresses) &&
 		slices.Equal(n.ExternalIPs, other.ExternalIPs) && slices.Equal(n.PodCIDRs, other.PodCIDRs) && slices.Equal(n.Lost, other.Lost)
 }
 

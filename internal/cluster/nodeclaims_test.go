@@ -144,7 +144,7 @@ func TestEqualNode(t *testing.T) {
 	values := map[reflect.Type]any{
 		reflect.TypeFor[string](): "x", reflect.TypeFor[bool](): true,
 		reflect.TypeFor[[]netip.Addr](): []netip.Addr{{}}, reflect.TypeFor[[]netip.Prefix](): []netip.Prefix{{}},
-		reflect.TypeFor[time.Time](): time.Unix(1, 0), reflect.TypeFor[Labels](): NewLabels(map[string]string{"x": "y"}),
+		reflect.TypeFor[time.Time](): time.Unix(1, 0), reflect.TypeFor[Labels](): NewLabels(map[string]string{"x": "y"}), reflect.TypeFor[Announced](): Announced{IPsec: "x"},
 	}
 	for field := range reflect.TypeFor[Node]().Fields() {
 		var other Node

@@ -19,11 +19,11 @@ func macvlanConfigs() map[string]config.Datapath {
 		"plain netkit": {EBPFRouting: true, Macvlan: true, Netkit: true, HostNetns: 1},
 		"all netkit": {
 			EBPFRouting: true, Macvlan: true, Netkit: true, HostNetns: 1, Masquerade: true, Services: true, DSR: true, Policy: true,
-			Flows: config.FlowsAll, TunnelPort: fixtures.VxlanPort,
+			Flows: config.FlowsAll, TunnelPort: fixtures.VxlanPort, Encryption: config.EncryptionIPsec,
 		},
 		"all": {
 			EBPFRouting: true, Macvlan: true, HostNetns: 1, Masquerade: true, Services: true, DSR: true, Policy: true,
-			Flows: config.FlowsAll, TunnelPort: fixtures.VxlanPort, Encryption: true,
+			Flows: config.FlowsAll, TunnelPort: fixtures.VxlanPort, Encryption: config.EncryptionWireGuard,
 		},
 	}
 }

@@ -30,7 +30,7 @@ func TestLoadServices(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg.Root, cfg.Acceleration, cfg.Cgroup = fixtures.Bpffs(t), config.AccelerationAuto, "/sys/fs/cgroup" // to load all programs
 			programs := loadWhole(t, cfg)
-			if want := len(bpf.ProgramNames) - len(bpf.MacvlanPrograms) - len(bpf.WireguardPrograms) + len(bpf.SocketProgramNames); len(programs) != want {
+			if want := len(bpf.ProgramNames) - len(bpf.MacvlanPrograms) - len(bpf.WireguardPrograms) - len(bpf.IPsecPrograms) + len(bpf.SocketProgramNames); len(programs) != want {
 				t.Errorf("%d programs, expected %d", len(programs), want)
 			}
 			processed.add(programs)

@@ -147,7 +147,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	documented := metricName.FindAllString(string(page), -1)
 	slices.Sort(documented)
-	documented = slices.DeleteFunc(slices.Compact(documented), isOfWireGuard)
+	documented = slices.DeleteFunc(slices.Compact(documented), isOfEncryption)
 	// Some need a Service, a pod, connections, or conntrack entries.
 	w.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", w.far))
 	w.writeManifest("policy.yaml", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: all}\nspec: {podSelector: {}, policyTypes: [Egress], egress: [{}]}"))
@@ -174,8 +174,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 	})
 }
 
-// isOfWireGuard says of a metric that only nodes with encryption serve it: TestEncryptionRotation looks for it.
-func isOfWireGuard(metric string) bool { return strings.HasPrefix(metric, "beeline_wireguard_") }
+// isOfEncryption says of a metric that only nodes with encryption serve it: TestEncryptionRotation and TestEncryptionGenerations look for it.
+func isOfEncryption(metric string) bool {
+	return strings.HasPrefix(metric, "beeline_wireguard_") || strings.HasPrefix(metric, "beeline_ipsec_")
+}
 
 // servedMetrics returns the names of Beeline's own metrics that the agent of here serves.
 func (w *external) servedMetrics() (names []string) {

@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
 	"fmt"
 	"net"
 	"net/http"
@@ -20,6 +23,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/encryption"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
+	"github.com/beeline-cni/beeline/internal/device/ipsec"
 	"github.com/beeline-cni/beeline/internal/device/wireguard"
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/testbed"
@@ -28,53 +32,145 @@ import (
 // keyFile is the private key of a node.
 func (n *node) keyFile() string { return filepath.Join(n.stateDir(), "wireguard.key") }
 
-// publish makes the node's key, as its agent would, and writes the public one into its manifest.
+// encryptionMode is a kind of encryption.
+type encryptionMode struct {
+	name, device string
+	// mtu is that of pods with nodes that have IPv4 addresses and uplinks of 1500 bytes.
+	mtu int
+	// missing says why this kernel does not have it.
+	missing func() error
+}
+
+// path is that to another node.
+func (m encryptionMode) path() string { return fmt.Sprint(m.name, " ", m.mtu) }
+
+var (
+	byWireGuard = encryptionMode{"wireguard", wireguard.Name, 1440, func() error {
+		_, err := os.Stat("/sys/module/wireguard")
+		return err
+	}}
+	byIPsec = encryptionMode{"ipsec", ipsec.Name, 1446, func() error {
+		_, err := os.Stat("/sys/module/esp4")
+		return err
+	}}
+)
+
+// keysFile is the file of the cluster's keys of IPsec.
+func (n *node) keysFile() string { return filepath.Join(n.stateDir(), "ipsec.keys") }
+
+// keysOf is a file of keys of IPsec with these generations.
+func keysOf(generations ...int) string {
+	var lines []string
+	for _, g := range generations {
+		cipher := []string{"aes-128-gcm", "aes-256-gcm"}[g%2]
+		lines = append(lines, fmt.Sprint(g, " ", cipher, " ", base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{byte(g)}, 32)), "\n"))
+	}
+	return strings.Join(lines, "")
+}
+
+func (c *cluster) writeKeys(n *node, generations ...int) {
+	c.t.Helper()
+	err := os.MkdirAll(n.stateDir(), 0o755)
+	if err == nil {
+		err = os.WriteFile(n.keysFile()+".new", []byte(keysOf(generations...)), 0o400)
+	}
+	if err == nil {
+		err = os.Rename(n.keysFile()+".new", n.keysFile())
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// publish makes the node's key of WireGuard, as its agent would, and writes the public one into its manifest.
 func (c *cluster) publish(n *node) {
 	c.t.Helper()
 	key, _, err := encryption.LoadKey(n.keyFile())
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	n.object.Annotations = map[string]string{v1alpha1.AnnotationWireGuardKey: key.PublicKey().String()}
+	c.annotate(n, map[string]string{v1alpha1.AnnotationWireGuardKey: key.PublicKey().String()})
+}
+
+func (c *cluster) annotate(n *node, annotations map[string]string) {
+	c.t.Helper()
+	n.object.Annotations = annotations
 	c.writeNode(n)
+}
+
+// announce does for IPsec what agents do where there is an API server: it writes what the agent announces into its manifest.
+func (c *cluster) announce(n *node) {
+	c.t.Helper()
+	c.waitStatus(n, func(s *agentapi.Status) error {
+		if s.Annotations[v1alpha1.AnnotationIPsec] == "" {
+			return fmt.Errorf("%s announces nothing: %v", n.Name, s.Choices)
+		}
+		c.annotate(n, s.Annotations)
+		return nil
+	})
 }
 
 // encrypted are the flags of an agent that encrypts.
 func (n *node) encrypted(flags ...string) []string {
-	return append([]string{"--encryption", "wireguard", "--wireguard-key", n.keyFile()}, flags...)
+	mode := cmp.Or(n.encryption.name, byWireGuard.name)
+	return append([]string{"--encryption", mode, "--wireguard-key", n.keyFile(), "--ipsec-keys", n.keysFile(), "--ipsec-state", filepath.Join(n.stateDir(), "ipsec.json")}, flags...)
 }
 
-// needWireGuard skips the test on kernels without WireGuard: test/vm has kernels with it.
-func needWireGuard(t *testing.T) {
+// need skips the test on kernels without this encryption: test/vm has kernels with it.
+func (m encryptionMode) need(t *testing.T) {
 	t.Helper()
 	testenv.Root(t)
-	if _, err := os.Stat("/sys/module/wireguard"); err != nil {
-		testenv.Missing(t, "not on this kernel: WireGuard (CONFIG_WIREGUARD)")
+	if err := m.missing(); err != nil {
+		testenv.Missing(t, "not on this kernel: "+m.name)
 	}
 }
 
 // upEncrypted makes a lab whose nodes know each other's keys.
-func upEncrypted(t *testing.T, o testbed.Options, flags ...string) *cluster {
+func upEncrypted(t *testing.T, mode encryptionMode, o testbed.Options, flags ...string) *cluster {
 	t.Helper()
-	needWireGuard(t)
+	mode.need(t)
 	c := newCluster(t, o)
 	for _, n := range c.nodes {
-		c.publish(n)
+		n.encryption = mode
+		if mode.name == byWireGuard.name {
+			c.publish(n)
+		} else {
+			c.writeKeys(n, 1)
+		}
 	}
 	for _, n := range c.nodes {
 		c.start(n, current(t), n.encrypted(flags...)...)
 	}
 	for _, n := range c.nodes {
 		c.waitReady(n)
+		if mode.name == byIPsec.name {
+			c.announce(n)
+		}
+	}
+	for _, n := range c.nodes {
+		c.waitEncrypted(n)
 	}
 	return c
+}
+
+// waitEncrypted waits until packets to all other nodes can be encrypted.
+func (c *cluster) waitEncrypted(n *node) {
+	c.t.Helper()
+	c.waitStatus(n, func(s *agentapi.Status) error {
+		for _, other := range s.Nodes {
+			if other.Path != n.encryption.name {
+				return fmt.Errorf("%s reaches %s by %s: %+v", n.Name, other.Name, other.Path, other.Encryption)
+			}
+		}
+		return nil
+	})
 }
 
 // tap sees each frame of a node's uplink.
 type tap struct {
 	fd   int
 	done sync.WaitGroup
-	// plain are IP packets with an address of a pod, encrypted counts packets of WireGuard.
+	// plain are IP packets with an address of a pod, encrypted counts packets of WireGuard and ESP.
 	mu        sync.Mutex
 	plain     []plainPacket
 	encrypted int
@@ -156,7 +252,7 @@ func (w *tap) look(frame []byte, ranges []netip.Prefix) {
 	if slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(source) || p.Contains(destination) }) {
 		w.plain = append(w.plain, plainPacket{source, destination})
 	}
-	if protocol == unix.IPPROTO_UDP && len(ports) >= 4 && int(ports[2])<<8|int(ports[3]) == 28781 {
+	if protocol == unix.IPPROTO_ESP || protocol == unix.IPPROTO_UDP && len(ports) >= 4 && int(ports[2])<<8|int(ports[3]) == 28781 {
 		w.encrypted++
 	}
 }
@@ -189,9 +285,13 @@ func (c *cluster) podRanges() (all []netip.Prefix) {
 // restart and nodes get other addresses of pods: the wire sees no plaintext of a pod.
 func TestEncryption(t *testing.T) {
 	t.Parallel()
-	for _, routing := range []string{"ebpf", "kernel"} {
-		t.Run(routing, func(t *testing.T) {
-			c := upEncrypted(t, twoSubnets, "--routing", routing)
+	for _, k := range []struct {
+		mode    encryptionMode
+		routing string
+	}{{byIPsec, "ebpf"}, {byIPsec, "kernel"}, {byWireGuard, "ebpf"}, {byWireGuard, "kernel"}} {
+		mode, routing := k.mode, k.routing
+		t.Run(mode.name+" "+routing, func(t *testing.T) {
+			c := upEncrypted(t, mode, twoSubnets, "--routing", routing)
 			var taps []*tap
 			for _, n := range c.nodes {
 				c.sysctl(n, "net/ipv4/conf/all/rp_filter", "0")
@@ -199,9 +299,9 @@ func TestEncryption(t *testing.T) {
 			}
 			pods := c.onePodEach()
 			c.reachAll(pods, 2)
-			c.wantPathsTo(c.nodes[0], map[string]string{"n2": "wireguard 1440", "n3": "wireguard 1440"})
+			c.wantPathsTo(c.nodes[0], map[string]string{"n2": mode.path(), "n3": mode.path()})
 			for _, pod := range pods {
-				c.waitMTU(pod, 1440)
+				c.waitMTU(pod, mode.mtu)
 			}
 			c.wantNoDrops()
 			streams := c.startStreams([2]*testbed.Pod{pods[0], pods[1]}, [2]*testbed.Pod{pods[2], pods[0]})
@@ -221,7 +321,7 @@ func TestEncryption(t *testing.T) {
 // one, they reach each other. While plaintext is allowed, both ways work.
 func TestEncryptionPending(t *testing.T) {
 	t.Parallel()
-	needWireGuard(t)
+	byWireGuard.need(t)
 	c := newCluster(t, testbed.Options{IPv6: true})
 	first, second := c.nodes[0], c.nodes[1]
 	c.publish(first)
@@ -278,31 +378,56 @@ func TestEncryptionPending(t *testing.T) {
 	strict.expect(t, "strict")
 }
 
+// damage runs ip, or deletes all states or policies of IPsec.
+func (c *cluster) damage(n *node, what []string) {
+	c.t.Helper()
+	var err error
+	switch what[0] {
+	case "states":
+		err = n.Netns.Do(func() error { return netlink.XfrmStateFlush(netlink.XFRM_PROTO_ESP) })
+	case "policies":
+		err = n.Netns.Do(netlink.XfrmPolicyFlush)
+	default:
+		var out []byte
+		if out, err = n.Netns.Output(c.t.Context(), "ip", what...); err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	if err != nil {
+		c.t.Fatalf("%v: %v", what, err)
+	}
+}
+
 // TestEncryptionDamaged takes the device, its peers and its program away: nothing goes in plaintext meanwhile, and the
 // agent restores them.
 func TestEncryptionDamaged(t *testing.T) {
 	t.Parallel()
-	c := upEncrypted(t, testbed.Options{IPv6: true})
-	p := c.addPods()
-	w := c.tapUplink(c.nodes[0], c.podRanges())
-	for _, damage := range [][]string{
-		{"link", "delete", wireguard.Name},
-		{"link", "set", wireguard.Name, "down"},
-		{"link", "delete", tunnelDevice},
-	} {
-		if out, err := c.nodes[0].Netns.Output(t.Context(), "ip", damage...); err != nil {
-			t.Fatalf("%v: %v\n%s", damage, err, out)
-		}
-		eventually(t, func() error {
-			for _, pair := range [][2]*testbed.Pod{{p.a, p.far}, {asPod(c.nodes[0], p.far), p.far}} {
-				if err := c.reach(pair[0], pair[1]); err != nil {
-					return fmt.Errorf("after %v: %w", damage, err)
-				}
+	for _, mode := range []encryptionMode{byWireGuard, byIPsec} {
+		t.Run(mode.name, func(t *testing.T) {
+			c := upEncrypted(t, mode, testbed.Options{IPv6: true})
+			p := c.addPods()
+			w := c.tapUplink(c.nodes[0], c.podRanges())
+			damages := [][]string{{"link", "delete", mode.device}, {"link", "set", mode.device, "down"}, {"link", "delete", tunnelDevice}}
+			if mode.name == byIPsec.name {
+				damages = append(damages, []string{"states"}, []string{"policies"})
 			}
-			return nil
+			for _, damage := range damages {
+				c.damage(c.nodes[0], damage)
+				eventually(t, func() error {
+					if mode.name == byIPsec.name {
+						c.announce(c.nodes[0]) // without its states it begins a new epoch
+					}
+					for _, pair := range [][2]*testbed.Pod{{p.a, p.far}, {asPod(c.nodes[0], p.far), p.far}} {
+						if err := c.reach(pair[0], pair[1]); err != nil {
+							return fmt.Errorf("after %v: %w", damage, err)
+						}
+					}
+					return nil
+				})
+			}
+			w.expect(t, "damaged")
 		})
 	}
-	w.expect(t, "damaged")
 }
 
 // knock sends some packets to each address of a pod, and expects nothing back.
@@ -390,7 +515,7 @@ func TestEncryptionClosed(t *testing.T) {
 // leads to the other node now, and nothing goes there in plaintext.
 func TestEncryptionAbandoned(t *testing.T) {
 	t.Parallel()
-	c := upEncrypted(t, testbed.Options{IPv6: true})
+	c := upEncrypted(t, byWireGuard, testbed.Options{IPv6: true})
 	first, second := c.nodes[0], c.nodes[1]
 	p := c.addPods()
 	w := c.tapUplink(first, c.podRanges())
@@ -443,7 +568,7 @@ func (c *cluster) peersOf(n *node) (keys []string) {
 // nothing goes in plaintext. The kernel checks the way back strictly at all devices.
 func TestEncryptionRotation(t *testing.T) {
 	t.Parallel()
-	c := upEncrypted(t, testbed.Options{IPv6: true})
+	c := upEncrypted(t, byWireGuard, testbed.Options{IPv6: true})
 	p := c.addPods()
 	w := c.tapUplink(c.nodes[0], c.podRanges())
 	for _, n := range c.nodes {
@@ -485,10 +610,115 @@ func TestEncryptionRotation(t *testing.T) {
 	}
 }
 
+// waitGeneration waits until a node announces these generations of keys of IPsec, and encrypts to the other node with this one.
+func (c *cluster) waitGeneration(n *node, announces string, want uint32) {
+	c.t.Helper()
+	for i := range 2 { // a change of the kernel: else the agent reads its keys again once a minute
+		if out, err := n.Netns.Output(c.t.Context(), "ip", "link", []string{"add", "delete"}[i], "poke", "type", "dummy"); err != nil {
+			c.t.Fatalf("poke: %v\n%s", err, out)
+		}
+	}
+	c.waitStatus(n, func(s *agentapi.Status) error {
+		text := s.Annotations[v1alpha1.AnnotationIPsec]
+		if text != n.object.Annotations[v1alpha1.AnnotationIPsec] {
+			c.annotate(n, s.Annotations)
+		}
+		if e := s.Nodes[0].Encryption; e == nil || e.KeyGeneration != want || !strings.HasSuffix(text, " "+announces) {
+			return fmt.Errorf("%s announces %s and encrypts with %+v, want %s and %d", n.Name, text, e, announces, want)
+		}
+		return nil
+	})
+}
+
+// TestEncryptionGenerations changes the keys of IPsec one node after the other, while connections go on: nodes use the highest
+// generation that both have, and nothing goes in plaintext.
+func TestEncryptionGenerations(t *testing.T) {
+	t.Parallel()
+	c := upEncrypted(t, byIPsec, testbed.Options{IPv6: true})
+	first, second := c.nodes[0], c.nodes[1]
+	p := c.addPods()
+	w := c.tapUplink(first, c.podRanges())
+	streams := c.startStreams([2]*testbed.Pod{p.a, p.far}, [2]*testbed.Pod{p.far, p.b})
+	epoch := first.object.Annotations[v1alpha1.AnnotationIPsec][:32]
+	for _, step := range []struct {
+		on          *node
+		generations []int
+		announces   string
+		want        uint32
+	}{
+		{first, []int{1, 2}, "2,1", 1},
+		{second, []int{1, 2}, "2,1", 2},
+		{first, []int{2}, "2,1", 2}, // a generation that has left the file stays for a while
+		{second, []int{3}, "3,2,1", 2},
+		{first, []int{3}, "3,2,1", 3},
+		{second, []int{3}, "3,2,1", 3},
+	} {
+		c.writeKeys(step.on, step.generations...)
+		c.waitGeneration(step.on, step.announces, step.want)
+		streams.waitProgress()
+	}
+	c.restart(first, current(t), first.encrypted()...)
+	c.waitGeneration(first, "3", 3)
+	streams.waitProgress()
+	streams.finish()
+	if got := first.object.Annotations[v1alpha1.AnnotationIPsec]; got != epoch+" 3" {
+		t.Errorf("after all %s announces %q, want its first epoch %s, and generation 3", first.Name, got, epoch)
+	}
+	if err := c.reach(p.a, p.far); err != nil {
+		t.Error(err)
+	}
+	w.expect(t, "generations")
+	page := c.scrape(first, "/metrics", http.StatusOK)
+	for _, name := range []string{`beeline_ipsec_peers{generation="3"} 1`, "beeline_ipsec_received_bytes_total ", "beeline_ipsec_sent_bytes_total "} {
+		if !strings.Contains(page, "\n"+name) {
+			t.Errorf("%s serves no metric %s", first.Name, name)
+		}
+	}
+	e := c.status(first).Nodes[0].Encryption
+	if e.SentBytes == 0 || e.ReceivedBytes == 0 || e.SentPackets == 0 || e.RejectedPackets != 0 {
+		t.Errorf("%s has encrypted %+v", first.Name, e)
+	}
+}
+
+// TestEncryptionForged has a node that encrypts packets with addresses of another node's pod: they reach no pod.
+func TestEncryptionForged(t *testing.T) {
+	t.Parallel()
+	c := upEncrypted(t, byIPsec, twoSubnets)
+	pods := c.onePodEach()
+	target, forger, victim := c.nodes[0], c.nodes[1], pods[2]
+	for _, a := range victim.Addresses {
+		if out, err := forger.Netns.Output(t.Context(), "ip", "address", "add", netip.PrefixFrom(a, a.BitLen()).String(), "dev", "lo", "nodad"); err != nil {
+			t.Fatalf("add address: %v\n%s", err, out)
+		}
+	}
+	err := forger.Netns.Do(func() error {
+		for i, a := range pods[0].Addresses {
+			conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(victim.Addresses[i], 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
+			if err != nil {
+				return err
+			}
+			for range 5 {
+				_, _ = conn.Write([]byte("forged"))
+			}
+			_ = conn.Close()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if got := c.dropped(target, "from_ipsec", "invalid_source"); got < 10 {
+			return fmt.Errorf("%d packets dropped, want 10", got)
+		}
+		return nil
+	})
+}
+
 // TestEncryptionOff turns encryption off as the manual says, while connections go on.
 func TestEncryptionOff(t *testing.T) {
 	t.Parallel()
-	c := upEncrypted(t, testbed.Options{IPv6: true})
+	c := upEncrypted(t, byWireGuard, testbed.Options{IPv6: true})
 	p := c.addPods()
 	streams := c.startStreams([2]*testbed.Pod{p.a, p.far}, [2]*testbed.Pod{p.far, p.b})
 	for _, n := range c.nodes {

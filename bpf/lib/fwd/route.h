@@ -6,7 +6,7 @@
 #include "lib/net/packet.h"
 #include "lib/net/ttl.h"
 
-/* AF_INET and AF_INET6, for bpf_redirect_neigh. */
+/* AF_INET and AF_INET6, as helpers give and take them. */
 enum family {
 	FAMILY_IPV4 = 2,
 	FAMILY_IPV6 = 10,

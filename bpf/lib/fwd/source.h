@@ -12,7 +12,7 @@
 
 /*
  * Whether packets with these addresses can arrive at an uplink. Local pods send by their own devices. Pods of a
- * node behind a tunnel, of VXLAN or WireGuard, reach pods and InternalIPs of this node by the tunnel; nodes reach each
+ * node behind a tunnel, of VXLAN or an encrypted one, reach pods and InternalIPs of this node by the tunnel; nodes reach each
  * other by the wire.
  */
 static __always_inline bool source_has_path(const struct address *source, const struct address *destination)
@@ -136,6 +136,17 @@ GLOBAL_FN bool source_is_tunnel_peer(const struct address *source, const struct 
 		return true;
 	other = route_of_host(peer);
 	return other && other->kind == ROUTE_TUNNEL && address_equals(&other->next_hop, &r->next_hop);
+}
+
+/* Whether a source is reached by encrypted packets to the node with this end of IPsec. */
+GLOBAL_FN bool source_is_encrypted_by(const struct address *source, const struct address *peer)
+{
+	const struct route *r;
+
+	if (!source || !peer)
+		return false;
+	r = route_of(source);
+	return r && r->kind == ROUTE_ENCRYPTED && address_equals(&r->next_hop, peer);
 }
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Tunnels to other nodes. VXLAN (RFC 7348): encapsulation, and validation of decapsulated packets. WireGuard: its device
- * finds the peer by the destination, and has verified the source of what it delivers.
+ * Tunnels to other nodes. VXLAN (RFC 7348): encapsulation, and validation of decapsulated packets. WireGuard and
+ * IPsec: their devices find the peer by the destination. WireGuard has verified the source of what it delivers, IPsec has not.
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 /*
  * Sets the tunnel key: remote end, and this node's address. Over IPv4 the outer UDP checksum is zero (RFC 7348,
  * 4.1); over IPv6 it is computed, since receivers drop packets without one (RFC 6935). DF stays clear: a network
- * between nodes with a smaller MTU fragments the outer packet. WireGuard needs a device only. Returns false if the
+ * between nodes with a smaller MTU fragments the outer packet. The others need a device only. Returns false if the
  * key cannot be set or the device is missing; the packet is unchanged.
  */
 static __noinline bool tunnel_encap(struct packet *p, const struct route *r)

@@ -44,7 +44,8 @@ struct packet {
 /* Whether the packet came out of a tunnel. */
 static __always_inline bool packet_is_of_tunnel(const struct packet *p)
 {
-	return p->program == PROGRAM_FROM_TUNNEL || p->program == PROGRAM_FROM_WIREGUARD;
+	return p->program == PROGRAM_FROM_TUNNEL || p->program == PROGRAM_FROM_WIREGUARD ||
+	       p->program == PROGRAM_FROM_IPSEC;
 }
 
 static __always_inline enum verdict drop(struct packet *p, enum drop_reason reason)

@@ -79,6 +79,7 @@ static __always_inline bool policy_context_error_is_plausible(const struct packe
 		return address_equals(&t->source, &quoted->source);
 	case PROGRAM_FROM_TUNNEL:
 	case PROGRAM_FROM_WIREGUARD:
+	case PROGRAM_FROM_IPSEC:
 		return source_may_report_error(&t->source, quoted, true);
 	case PROGRAM_FROM_WIRE:
 		return source_may_report_error(&t->source, quoted, false);

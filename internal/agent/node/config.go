@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/beeline-cni/beeline/internal/agent/ipseckeys"
 	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/device"
 )
@@ -67,6 +68,8 @@ type Config struct {
 	// WireGuardPort is the UDP port of WireGuard, the same on all nodes. WireGuardKey is the file of this node's private key.
 	WireGuardPort int
 	WireGuardKey  string
+	// IPsecKeys is the file of the cluster's keys of IPsec, IPsecState what this node has used of them.
+	IPsecKeys, IPsecState string
 	// NodeCIDRs are the networks of node addresses; none: see cluster.Vetter.
 	NodeCIDRs value.Prefixes
 	// Masquerade gives packets from pods to external addresses the node's address.
@@ -81,6 +84,7 @@ func Defaults() Config {
 		Uplink: "auto", Device: DeviceAuto, VethRuntimeClasses: "kata*", Routing: RoutingEBPF, Tunnel: TunnelAuto, Masquerade: true,
 		TunnelPort: 4789, // IANA's for VXLAN
 		Encryption: EncryptionNone, EncryptionStrict: true, WireGuardKey: "/var/lib/beeline/wireguard.key",
+		IPsecKeys: "/etc/beeline/ipsec/keys", IPsecState: ipseckeys.DefaultLedger,
 		WireGuardPort: 28781, // outside of the usual ranges of NodePorts, ephemeral ports and --nat-ports
 		RoutesMax:     32768, // enough for more nodes than Kubernetes supports (5,000), of both families
 	}
@@ -114,7 +118,7 @@ func (c Config) Validate() error {
 		value.OneOf("--routing", c.Routing, RoutingEBPF, RoutingKernel),
 		value.OneOf("--tunnel", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN),
 		value.Between("--tunnel-port", c.TunnelPort, 1, 65535),
-		value.OneOf("--encryption", c.Encryption, EncryptionNone, EncryptionWireGuard),
+		value.OneOf("--encryption", c.Encryption, EncryptionNone, EncryptionWireGuard, EncryptionIPsec),
 		value.Between("--wireguard-port", c.WireGuardPort, 1, 65535),
 		value.Between("--routes-max", c.RoutesMax, 1, value.MaxTableSize))...)
 }

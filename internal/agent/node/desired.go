@@ -56,7 +56,7 @@ type Facts struct {
 	// NoIPv6 says that the kernel has no IPv6.
 	NoIPv6 bool
 
-	// wrongKeys are nodes without a usable key of WireGuard, with the reason; Desire sets it.
+	// wrongKeys are nodes to which nothing can be encrypted, with the reason; Desire sets it.
 	wrongKeys map[string]string
 }
 
@@ -147,8 +147,9 @@ func Desire(f Facts) Desired {
 	for _, a := range own.Addresses {
 		d.Routes[HostPrefix(a)] = fwd.Route{Kind: fwd.RouteCluster}
 	}
-	if f.Config.Encryption != EncryptionNone {
-		_, f.wrongKeys = f.Peers()
+	f.wrongKeys = f.wrong()
+	if err := f.Encryption.Problem; err != nil {
+		d.Problem("encryption: %v", err)
 	}
 	d.KernelRoutes = slices.Grow(d.KernelRoutes, UsualRoutes*len(f.Snapshot.Nodes))
 	d.Nodes = make([]agentapi.RemoteNode, 0, len(f.Snapshot.Nodes))
@@ -243,7 +244,7 @@ func (d *Desired) addNode(n cluster.Node, own cluster.Node, f Facts) {
 		if f.encrypted(n) {
 			var pending string
 			mtu, pending = d.addEncrypted(n, ipv4, own, f)
-			path = encryptedPath(pending)
+			path = f.Config.Encryption.path(pending)
 			node.Encryption = f.peerOf(n, pending, node.Encryption)
 		} else if f.tunnelled(n, ipv4) {
 			if m, ok := d.addTunnelled(n, ipv4, own, f); ok {

@@ -8,10 +8,13 @@ import (
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
+	"github.com/beeline-cni/beeline/internal/agent/ipseckeys"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/datapath/fwd"
+	"github.com/beeline-cni/beeline/internal/device/ipsec"
 	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/wireguard"
 )
@@ -23,20 +26,62 @@ type EncryptionMode string
 const (
 	EncryptionNone      EncryptionMode = "none"
 	EncryptionWireGuard EncryptionMode = "wireguard"
+	EncryptionIPsec     EncryptionMode = "ipsec"
 )
 
-// Encryption is this node's WireGuard device, or why there is none.
+// On reports whether packets to other nodes are encrypted.
+func (m EncryptionMode) On() bool { return m.Device() != "" }
+
+// Device is the name of the device that encrypts; empty without.
+func (m EncryptionMode) Device() string {
+	switch m {
+	case EncryptionWireGuard:
+		return wireguard.Name
+	case EncryptionIPsec:
+		return ipsec.Name
+	}
+	return ""
+}
+
+// Datapath is the mode in the configuration of the datapath.
+func (m EncryptionMode) Datapath() config.Encryption {
+	switch m {
+	case EncryptionWireGuard:
+		return config.EncryptionWireGuard
+	case EncryptionIPsec:
+		return config.EncryptionIPsec
+	}
+	return ""
+}
+
+// Announced is what a node tells the others in this mode; empty without.
+func (m EncryptionMode) Announced(by cluster.Node) string {
+	switch m {
+	case EncryptionWireGuard:
+		return by.WireGuardKey
+	case EncryptionIPsec:
+		return by.IPsec
+	}
+	return ""
+}
+
+// Encryption is this node's device that encrypts, or why there is none.
 type Encryption struct {
 	// Index of the device; 0 without one.
 	Index int
 	// Missing says why a needed device does not exist.
 	Missing error
+	// Tunnels are those of IPsec. Wrong says why there is none to a node, by its name.
+	Tunnels map[string]ipseckeys.Tunnel
+	Wrong   map[string]string
+	// Problem is what an administrator should know, while packets are encrypted.
+	Problem error
 }
 
 // encrypted reports whether packets between pods of this node and of another one have to be encrypted: all, unless
 // plaintext is allowed and that node has no key yet.
 func (f Facts) encrypted(n cluster.Node) bool {
-	return f.Config.Encryption == EncryptionWireGuard && (f.Config.EncryptionStrict || n.WireGuardKey != "")
+	return f.Config.Encryption.On() && (f.Config.EncryptionStrict || f.Config.Encryption.Announced(n) != "")
 }
 
 // Peers are the other nodes with a key, by their name. A key belongs to the oldest node that has it: a node that copies
@@ -76,12 +121,15 @@ func (f Facts) Peers() (peers map[string]wireguard.Peer, wrong map[string]string
 }
 
 // someKeyIsWrong reports whether packets have to be encrypted and a node has no usable key.
-func (f Facts) someKeyIsWrong() bool {
+func (f Facts) someKeyIsWrong() bool { return len(f.wrong()) > 0 }
+
+// wrong says why packets to a node cannot be encrypted, by its name.
+func (f Facts) wrong() map[string]string {
 	if f.Config.Encryption != EncryptionWireGuard {
-		return false
+		return f.Encryption.Wrong
 	}
 	_, wrong := f.Peers()
-	return len(wrong) > 0
+	return wrong
 }
 
 // EncryptionSpec is the desired WireGuard device, without the private key; needed is false without encryption.
@@ -90,9 +138,7 @@ func (f Facts) EncryptionSpec() (spec wireguard.Spec, needed bool) {
 		return spec, false
 	}
 	spec = wireguard.Spec{Port: f.Config.WireGuardPort, MTU: f.encryptedMTUMin(), Partial: f.Recovered > 0 || f.Snapshot.Incomplete}
-	if a, ok := first(f.Held, true); ok {
-		spec.Addresses = []netip.Addr{a}
-	}
+	spec.Addresses = f.encryptedAddresses()
 	peers, _ := f.Peers()
 	for _, p := range peers {
 		spec.Peers = append(spec.Peers, p)
@@ -101,10 +147,25 @@ func (f Facts) EncryptionSpec() (spec wireguard.Spec, needed bool) {
 	return spec, true
 }
 
-// encryptedMTU is the largest packet that fits into one encrypted packet to this address, in bytes: WireGuard would have
-// larger ones fragmented outside.
+// encryptedAddresses are those of the device that encrypts: see encrypted.SetUp.
+func (f Facts) encryptedAddresses() []netip.Addr {
+	if a, ok := first(f.Held, true); ok {
+		return []netip.Addr{a}
+	}
+	return nil
+}
+
+// carries is the largest packet that fits into one encrypted packet to this address, in bytes.
+func (f Facts) carries(end netip.Addr) int {
+	if f.Config.Encryption == EncryptionIPsec {
+		return ipsec.MTU(f.Uplink.MTU, end)
+	}
+	return f.Uplink.MTU - wireguard.Overhead(end)
+}
+
+// encryptedMTU is the largest packet to this address, in bytes: WireGuard would have larger ones fragmented outside.
 func (f Facts) encryptedMTU(end netip.Addr) int {
-	mtu := f.Uplink.MTU - wireguard.Overhead(end)
+	mtu := f.carries(end)
 	if f.Config.MTU == 0 {
 		return mtu
 	}
@@ -117,10 +178,10 @@ func (f Facts) encryptedMTUMin() int {
 	if len(f.Held) > 0 && !slices.ContainsFunc(f.Held, netip.Addr.Is4) {
 		family = netip.IPv6Unspecified()
 	}
-	mtu := f.Uplink.MTU - wireguard.Overhead(family)
+	mtu := f.carries(family)
 	for _, n := range f.Snapshot.Nodes {
 		if end, ok := f.tunnelEnd(n); ok && n.Name != f.Config.NodeName {
-			mtu = min(mtu, f.Uplink.MTU-wireguard.Overhead(end))
+			mtu = min(mtu, f.carries(end))
 		}
 	}
 	return mtu
@@ -130,7 +191,7 @@ func (f Facts) encryptedMTUMin() int {
 // kernel stack, which has a route of its own that rejects them.
 var closedRoute = fwd.Route{Kind: fwd.RouteEncrypted, MTU: maxMTU}
 
-// addEncrypted adds the routes to a node's addresses of one family through WireGuard. What cannot be encrypted is dropped,
+// addEncrypted adds the routes to a node's addresses of one family through the device that encrypts. What cannot be encrypted is dropped,
 // also by the kernel stack.
 // pending is the reason; empty for what is encrypted.
 func (d *Desired) addEncrypted(n cluster.Node, ipv4 bool, own cluster.Node, f Facts) (mtu int, pending string) {
@@ -150,11 +211,15 @@ func (d *Desired) addEncrypted(n cluster.Node, ipv4 bool, own cluster.Node, f Fa
 // peerOf is the peer of a node, for status; of both families it has the first reason.
 func (f Facts) peerOf(n cluster.Node, pending string, before *agentapi.NodeEncryption) *agentapi.NodeEncryption {
 	if before != nil {
-		return &agentapi.NodeEncryption{Pending: cmp.Or(before.Pending, pending), PublicKey: before.PublicKey}
+		return &agentapi.NodeEncryption{Pending: cmp.Or(before.Pending, pending), PublicKey: before.PublicKey, KeyGeneration: before.KeyGeneration, Endpoint: before.Endpoint}
 	}
 	e := &agentapi.NodeEncryption{Pending: pending}
-	if f.wrongKeys[n.Name] == "" {
+	switch t, has := f.Encryption.Tunnels[n.Name]; {
+	case f.wrongKeys[n.Name] != "":
+	case f.Config.Encryption == EncryptionWireGuard:
 		e.PublicKey = n.WireGuardKey
+	case has:
+		e.KeyGeneration, e.Endpoint = uint32(t.Generation), t.Remote.String()
 	}
 	return e
 }
@@ -165,7 +230,7 @@ func (f Facts) encryptionPending(n cluster.Node, ipv4 bool) string {
 	case f.Uplink == nil:
 		return "there is no uplink"
 	case f.Encryption.Index == 0:
-		return fmt.Sprintf("there is no WireGuard device: %v", f.Encryption.Missing)
+		return fmt.Sprintf("there is no device %s: %v", f.Config.Encryption.Device(), f.Encryption.Missing)
 	case f.Tunnel.Index == 0: // what the kernel stack sends passes its program
 		return fmt.Sprintf("there is no VXLAN device: %v", f.Tunnel.Missing)
 	}
@@ -180,7 +245,7 @@ func (f Facts) encryptionPending(n cluster.Node, ipv4 bool) string {
 
 // addEncryptedRanges drops packets to the pod ranges of nodes that are not known yet.
 func (d *Desired) addEncryptedRanges(f Facts) {
-	if f.Config.Encryption != EncryptionWireGuard || !f.Config.EncryptionStrict {
+	if !f.Config.Encryption.On() || !f.Config.EncryptionStrict {
 		return
 	}
 	for _, p := range f.Config.EncryptedCIDRs {
@@ -191,10 +256,13 @@ func (d *Desired) addEncryptedRanges(f Facts) {
 	}
 }
 
-// encryptedPath is the path of a node, for status.
-func encryptedPath(pending string) string {
-	if pending != "" {
+// path is the path of a node, for status.
+func (m EncryptionMode) path(pending string) string {
+	switch {
+	case pending != "":
 		return agentapi.NodePathPending
+	case m == EncryptionIPsec:
+		return agentapi.NodePathIPsec
 	}
 	return agentapi.NodePathWireGuard
 }

@@ -68,7 +68,7 @@ func (f Facts) TunnelSpec() (spec vxlan.Spec, needed bool) {
 			}
 		}
 	}
-	if f.Config.Encryption == EncryptionWireGuard && f.Uplink != nil { // its program redirects what the kernel stack sends
+	if f.Config.Encryption.On() && f.Uplink != nil { // its program redirects what the kernel stack sends
 		needed = true
 		spec.MTU = max(spec.MTU, f.encryptedMTUMin())
 	}
@@ -111,7 +111,7 @@ func (f Facts) tunnelCarries(end netip.Addr, ipv4 bool) bool {
 // all nodes are behind tunnels, that of the narrowest tunnel. With encryption it is that of encrypted packets, also while
 // some nodes have no key yet.
 func (f Facts) podMTUMax() int {
-	if f.Config.Encryption == EncryptionWireGuard {
+	if f.Config.Encryption.On() {
 		return f.encryptedMTUMin()
 	}
 	if f.Config.Tunnel != TunnelVXLAN {

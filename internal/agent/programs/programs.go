@@ -7,8 +7,12 @@ import (
 	"log/slog"
 
 	"github.com/beeline-cni/beeline/internal/agent/endpoint"
+	"github.com/beeline-cni/beeline/internal/agent/ipseckeys"
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/node"
+	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
+	"github.com/beeline-cni/beeline/internal/device/ipsec"
 	"github.com/beeline-cni/beeline/internal/device/netdev"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
 	"github.com/beeline-cni/beeline/internal/device/wireguard"
@@ -19,8 +23,10 @@ type Options struct {
 	Datapath *attach.Attacher
 	// Commit pins the maps in use, when every device has its programs.
 	Commit func() error
-	// PublishKey gives other nodes this node's public key of WireGuard; empty takes it back.
-	PublishKey func(key string)
+	// Announce tells other nodes what they need to encrypt to this one.
+	Announce func(cluster.Announced)
+	// Encryption of packets between nodes.
+	Encryption node.EncryptionMode
 	// KubeProxy says that the kernel stack translates Services.
 	KubeProxy bool
 	// Services is nil where the datapath does not translate Services.
@@ -40,8 +46,9 @@ type Programs struct {
 	// earlier agents are among them. tried is set when programs are attached for the first time.
 	parents             map[int]bool
 	parentsFound, tried bool
-	// key is the private key of WireGuard; zero until it is needed.
-	key wireguard.Key
+	// key is the private key of WireGuard; zero until it is needed. tunnels are those of IPsec; nil until they are needed.
+	key     wireguard.Key
+	tunnels *ipseckeys.Tunnels
 	// sockets says that the programs of sockets are attached, or not wanted.
 	sockets bool
 }
@@ -55,7 +62,7 @@ func New(o Options) *Programs {
 func (p *Programs) Update(uplinks []netdev.Uplink) { p.uplinks = uplinks }
 
 // Attach attaches the programs to all devices, with those of endpoints, and to sockets. tunnel and encrypted are
-// the indexes of the VXLAN and the WireGuard device; 0 without.
+// the indexes of the VXLAN device and of the one that encrypts; 0 without.
 func (p *Programs) Attach(endpoints *endpoint.Endpoints, tunnel, encrypted int) error {
 	return errors.Join(p.attach(endpoints, tunnel, encrypted), p.attachSockets())
 }
@@ -93,7 +100,7 @@ func (p *Programs) attach(endpoints *endpoint.Endpoints, tunnel, encrypted int) 
 		attach(vxlan.Name, tunnel, p.Datapath.AttachTunnel)
 	}
 	if encrypted != 0 {
-		attach(wireguard.Name, encrypted, p.Datapath.AttachWireguard)
+		attach(p.Encryption.Device(), encrypted, p.Datapath.AttachEncryption)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err // nothing is detached before everything is attached
@@ -105,7 +112,7 @@ func (p *Programs) attach(endpoints *endpoint.Endpoints, tunnel, encrypted int) 
 	for _, at := range present {
 		// The programs stay on the tunnel devices as long as these exist: without them they would accept packets of
 		// anyone. RemoveTunnel and RemoveEncryption detach them.
-		if !wanted[at.Device] && !endpoints.Has(at.Device) && at.Device != vxlan.Name && at.Device != wireguard.Name {
+		if !wanted[at.Device] && !endpoints.Has(at.Device) && at.Device != vxlan.Name && at.Device != wireguard.Name && at.Device != ipsec.Name {
 			errs = append(errs, p.Datapath.Detach(at.Device))
 			delete(p.attached, at.Device)
 		}
@@ -163,8 +170,8 @@ func (p *Programs) checkAttached(name string, index int) error {
 	switch {
 	case name == vxlan.Name:
 		return p.Datapath.CheckTunnel(name, index)
-	case name == wireguard.Name:
-		return p.Datapath.CheckWireguard(name, index)
+	case name == wireguard.Name || name == ipsec.Name:
+		return p.Datapath.CheckEncryption(name, index)
 	case p.parents[index]:
 		return p.Datapath.CheckParent(name, index)
 	}

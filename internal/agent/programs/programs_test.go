@@ -10,6 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agent/node"
+	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
 	"github.com/beeline-cni/beeline/internal/device/netdev"
 )
@@ -64,7 +65,7 @@ func TestOtherParents(t *testing.T) {
 
 // While the uplink is away, the WireGuard device and this node's key stay: the other nodes keep their peer.
 func TestEncryptionStaysWithoutUplink(t *testing.T) {
-	p := New(Options{PublishKey: func(key string) { t.Errorf("key %q is published", key) }})
+	p := New(Options{Encryption: node.EncryptionWireGuard, Announce: func(a cluster.Announced) { t.Errorf("%+v is announced", a) }})
 	f := node.Facts{}
 	f.Config.Encryption = node.EncryptionWireGuard
 	want := node.Desired{Encryption: p.SyncEncryption(f)}

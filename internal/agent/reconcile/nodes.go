@@ -21,11 +21,13 @@ func (r *Reconciler) reconcileNodes() (done bool) {
 	now := *r.known
 	now.Snapshot, now.Claims = r.nodes(&cluster.Snapshot{Nodes: r.snapshot.Nodes}, now.Local)
 	now.Endpoints = slices.Collect(r.Endpoints.All())
-	step, ok := r.known.StepTo(now, r.current)
-	if !ok {
+	device := now.Encryption.Index
+	now.Encryption = r.Programs.SyncEncryption(now) // before the routes: a peer of a changed key, or of a new node
+	if now.Encryption.Index != device {
 		return false
 	}
-	if r.Programs.SyncEncryption(now).Index != now.Encryption.Index { // before the routes: a peer of a changed key, or of a new node
+	step, ok := r.known.StepTo(now, r.current)
+	if !ok {
 		return false
 	}
 	if err := r.applyNodes(step); err != nil {
@@ -34,6 +36,7 @@ func (r *Reconciler) reconcileNodes() (done bool) {
 	}
 	r.known = &now
 	r.current.Take(step)
+	r.current.Encryption = now.Encryption
 	return true
 }
 

@@ -275,7 +275,7 @@ func (r *Reconciler) apply(want node.Desired, routes route.Table) (whole bool, w
 	step("routing rules", "pods on the kernel stack may not reach nodes behind tunnels", r.applyTunnelRules(want))
 	step("routes of IPPools", "pods of these pools may take other routes of this node", r.applySources(want, routes))
 	step("routing rules of closed pods", "the old rules remain", r.FailClosed.Reconcile())
-	step("WireGuard device", "it is unused and remains", r.Programs.RemoveEncryption(want))
+	step("device that encrypts", "it is unused and remains", r.Programs.RemoveEncryption(want))
 	step("tunnel device", "it is unused and remains", r.Programs.RemoveTunnel(want))
 	r.Endpoints.FollowMTU(want.MTU, func(e agentapi.Endpoint, err error) {
 		// It concerns this pod only (a program of its own may reject the MTU), and is no reason to reject others.

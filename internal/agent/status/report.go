@@ -38,8 +38,8 @@ type Reporter interface {
 	// NodeEvent and ObjectEvent send warnings. Repeated ones are counted, and their rate is limited.
 	NodeEvent(reason, message string)
 	ObjectEvent(reason string, problem cluster.ObjectProblem)
-	// PublishKey writes this node's public key of WireGuard to its Node; empty removes it.
-	PublishKey(key string)
+	// Announce writes what this node tells the others to its Node.
+	Announce(cluster.Announced)
 }
 
 // Outlook is what to report to the cluster.

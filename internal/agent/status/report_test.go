@@ -16,7 +16,7 @@ type recorder struct{ said []string }
 
 func (h *recorder) Run(context.Context) error { return nil }
 
-func (h *recorder) PublishKey(string) {}
+func (h *recorder) Announce(cluster.Announced) {}
 
 func (h *recorder) Available(available bool, reason, message string) {
 	word := "unavailable "

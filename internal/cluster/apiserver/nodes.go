@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // nodes is the section of Nodes, which may conflict with each other. It keeps more of this node's own Node.
@@ -30,8 +29,8 @@ type ownNode struct {
 	// taints are all taints of the object at this version.
 	taints  []corev1.Taint
 	version string
-	// key is the annotation v1alpha1.AnnotationWireGuardKey.
-	key string
+	// announced is what the annotations say.
+	announced cluster.Announced
 }
 
 // Condition is a node condition NetworkUnavailable.
@@ -45,7 +44,7 @@ type Condition struct {
 
 // readOwn reads the fields that are kept of this node's own object only.
 func readOwn(n *corev1.Node) *ownNode {
-	own := &ownNode{taints: n.Spec.Taints, version: n.ResourceVersion, key: n.Annotations[v1alpha1.AnnotationWireGuardKey]}
+	own := &ownNode{taints: n.Spec.Taints, version: n.ResourceVersion, announced: cluster.AnnouncedBy(n)}
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeNetworkUnavailable {
 			own.condition = Condition{Status: string(c.Status), Reason: c.Reason, Message: c.Message}

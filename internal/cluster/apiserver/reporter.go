@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
 )
 
 // patchInterval is the least time between two patches of the condition, in case another client writes it as well.
@@ -37,8 +36,8 @@ type Reporter struct {
 	wake chan struct{} // capacity 1: wanted has changed
 	// wanted is the desired condition; nil until Available is called.
 	wanted atomic.Pointer[Condition]
-	// key is the desired annotation v1alpha1.AnnotationWireGuardKey; nil until PublishKey is called.
-	key atomic.Pointer[string]
+	// announced is what the annotations have to say; nil until Announce is called.
+	announced atomic.Pointer[cluster.Announced]
 }
 
 func newReporter(c *connection, nodeName string, source *Source, log *slog.Logger) *Reporter {
@@ -66,9 +65,9 @@ func (r *Reporter) Available(available bool, reason, message string) {
 	wake(r.wake)
 }
 
-// PublishKey sets the public key of WireGuard of this node; empty: none. Run writes it to the Node.
-func (r *Reporter) PublishKey(key string) {
-	if before := r.key.Swap(&key); before == nil || *before != key {
+// Announce sets what this node tells the others. Run writes it to the Node.
+func (r *Reporter) Announce(announced cluster.Announced) {
+	if before := r.announced.Swap(&announced); before == nil || *before != announced {
 		wake(r.wake)
 	}
 }
@@ -114,10 +113,10 @@ func (r *Reporter) Run(ctx context.Context) error {
 
 // sync writes the condition if the node's object has another one. Without an object it does nothing.
 func (r *Reporter) sync(ctx context.Context) error {
-	own, wanted, key := r.source.own(), r.wanted.Load(), r.key.Load()
+	own, wanted, announced := r.source.own(), r.wanted.Load(), r.announced.Load()
 	patched := false
-	if own != nil && key != nil && own.key != *key {
-		if err := r.patchKey(ctx, own, *key); err != nil {
+	if own != nil && announced != nil && own.announced != *announced {
+		if err := r.patchAnnotations(ctx, own, *announced); err != nil {
 			return ifThere(err)
 		}
 		own, patched = r.source.own(), true
@@ -185,17 +184,22 @@ func (r *Reporter) patchTaint(ctx context.Context, before *ownNode, tainted bool
 	return nil
 }
 
-// patchKey writes the annotation, or removes it.
-func (r *Reporter) patchKey(ctx context.Context, before *ownNode, key string) error {
-	var value any // null removes it
-	if key != "" {
-		value = key
+// patchAnnotations writes the annotations that differ, or removes them.
+func (r *Reporter) patchAnnotations(ctx context.Context, before *ownNode, announced cluster.Announced) error {
+	has, annotations := before.announced.Annotations(), map[string]any{}
+	for name, value := range announced.Annotations() {
+		switch {
+		case value == "" && has[name] != "":
+			annotations[name] = nil // null removes it
+		case value != has[name]:
+			annotations[name] = value
+		}
 	}
-	patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationWireGuardKey: value}}}
+	patch := map[string]any{"metadata": map[string]any{"annotations": annotations}}
 	if err := r.patch(ctx, before, types.MergePatchType, patch); err != nil {
-		return fmt.Errorf("patch annotation %s of node %s: %w", v1alpha1.AnnotationWireGuardKey, r.nodeName, err)
+		return fmt.Errorf("patch annotations of node %s: %w", r.nodeName, err)
 	}
-	r.log.Info("public key of WireGuard written to the node", "key", key)
+	r.log.Info("annotations written to the node", "annotations", annotations)
 	return nil
 }
 

@@ -15,6 +15,9 @@ const (
 // AnnotationWireGuardKey is the public key of WireGuard of a Node, in base64. The node's agent writes it.
 const AnnotationWireGuardKey = "networking.beeline.dev/wireguard-public-key"
 
+// AnnotationIPsec is what the node's agent tells the others, for them to derive the keys of IPsec. It is no secret.
+const AnnotationIPsec = "networking.beeline.dev/ipsec"
+
 // AnnotationDevice is the kind of a pod's device.
 const AnnotationDevice = "networking.beeline.dev/device"
 

@@ -93,9 +93,9 @@ func (t *Attacher) AttachTunnel(name string, ifindex int) error {
 	return joined(t.attachAll(name, ifindex, bpf.TunnelPrograms))
 }
 
-// AttachWireguard does the same for the WireGuard device.
-func (t *Attacher) AttachWireguard(name string, ifindex int) error {
-	return joined(t.attachAll(name, ifindex, bpf.WireguardPrograms))
+// AttachEncryption does the same for the device that encrypts.
+func (t *Attacher) AttachEncryption(name string, ifindex int) error {
+	return joined(t.attachAll(name, ifindex, t.objects.Config.Encryption.Programs()))
 }
 
 func (t *Attacher) podPrograms() []string {
@@ -358,9 +358,9 @@ func (t *Attacher) CheckTunnel(name string, ifindex int) error {
 	return t.check(name, ifindex, bpf.TunnelPrograms)
 }
 
-// CheckWireguard does the same for the WireGuard device.
-func (t *Attacher) CheckWireguard(name string, ifindex int) error {
-	return t.check(name, ifindex, bpf.WireguardPrograms)
+// CheckEncryption does the same for the device that encrypts.
+func (t *Attacher) CheckEncryption(name string, ifindex int) error {
+	return t.check(name, ifindex, t.objects.Config.Encryption.Programs())
 }
 
 func (t *Attacher) check(name string, ifindex int, programs []string) error {

@@ -490,7 +490,8 @@ const (
 	ProgramPROGRAM_FROM_MACVLAN   Program = 7
 	ProgramPROGRAM_TO_MACVLAN     Program = 8
 	ProgramPROGRAM_FROM_WIREGUARD Program = 9
-	ProgramPROGRAM_MAX            Program = 10
+	ProgramPROGRAM_FROM_IPSEC     Program = 10
+	ProgramPROGRAM_MAX            Program = 11
 )
 
 type Route struct {
@@ -678,6 +679,7 @@ const (
 	ProgFlushConntrack        = "flush_conntrack"
 	ProgFlushDrops            = "flush_drops"
 	ProgFlushPod              = "flush_pod"
+	ProgFromIpsec             = "from_ipsec"
 	ProgFromMacvlan           = "from_macvlan"
 	ProgFromPod               = "from_pod"
 	ProgFromTunnel            = "from_tunnel"
@@ -769,6 +771,7 @@ type ProgramSpecs struct {
 	FlushConntrack *ebpf.ProgramSpec `ebpf:"flush_conntrack"`
 	FlushDrops     *ebpf.ProgramSpec `ebpf:"flush_drops"`
 	FlushPod       *ebpf.ProgramSpec `ebpf:"flush_pod"`
+	FromIpsec      *ebpf.ProgramSpec `ebpf:"from_ipsec"`
 	FromMacvlan    *ebpf.ProgramSpec `ebpf:"from_macvlan"`
 	FromPod        *ebpf.ProgramSpec `ebpf:"from_pod"`
 	FromTunnel     *ebpf.ProgramSpec `ebpf:"from_tunnel"`
@@ -1035,6 +1038,7 @@ type Programs struct {
 	FlushConntrack *ebpf.Program `ebpf:"flush_conntrack"`
 	FlushDrops     *ebpf.Program `ebpf:"flush_drops"`
 	FlushPod       *ebpf.Program `ebpf:"flush_pod"`
+	FromIpsec      *ebpf.Program `ebpf:"from_ipsec"`
 	FromMacvlan    *ebpf.Program `ebpf:"from_macvlan"`
 	FromPod        *ebpf.Program `ebpf:"from_pod"`
 	FromTunnel     *ebpf.Program `ebpf:"from_tunnel"`
@@ -1062,6 +1066,7 @@ func (p *Programs) Close() error {
 		p.FlushConntrack,
 		p.FlushDrops,
 		p.FlushPod,
+		p.FromIpsec,
 		p.FromMacvlan,
 		p.FromPod,
 		p.FromTunnel,

@@ -6,6 +6,9 @@ var TunnelPrograms = []string{ProgToTunnel, ProgFromTunnel}
 // WireguardPrograms are the programs of the WireGuard device.
 var WireguardPrograms = []string{ProgFromWireguard}
 
+// IPsecPrograms are the programs of the XFRM interface.
+var IPsecPrograms = []string{ProgFromIpsec}
+
 // MacvlanPrograms are the programs of a parent of macvlan devices, beside those of an uplink.
 var MacvlanPrograms = []string{ProgFromMacvlan, ProgToMacvlan}
 
@@ -30,4 +33,5 @@ var ProgramNames = [ProgramPROGRAM_MAX]string{
 	ProgramPROGRAM_TO_MACVLAN:   ProgToMacvlan,
 
 	ProgramPROGRAM_FROM_WIREGUARD: ProgFromWireguard,
+	ProgramPROGRAM_FROM_IPSEC:     ProgFromIpsec,
 }

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
@@ -46,9 +47,10 @@ type Datapath struct {
 	// TunnelPort is the UDP port of tunnels. Pods cannot reach it with a node's address. It is 0 if no node of the
 	// cluster has a tunnel.
 	TunnelPort uint16
-	// Encryption says that packets to other nodes may have to be encrypted. PlaintextAllowed accepts plaintext instead,
-	// while nodes turn encryption on.
-	Encryption, PlaintextAllowed bool
+	// Encryption says how packets to other nodes may have to be encrypted; empty: not at all. PlaintextAllowed accepts
+	// plaintext instead, while nodes turn encryption on.
+	Encryption       Encryption
+	PlaintextAllowed bool
 	// Sizes are the capacities of the maps.
 	Sizes Sizes
 	// MaglevSize is the number of entries of each Maglev table, a prime; 0 derives it from the number of backends.
@@ -58,6 +60,26 @@ type Datapath struct {
 	Cgroup string
 	// Acceleration selects the hook that forwards external connections.
 	Acceleration Acceleration
+}
+
+// Encryption says how packets between nodes are encrypted.
+type Encryption string
+
+// The kinds of encryption.
+const (
+	EncryptionWireGuard Encryption = "wireguard"
+	EncryptionIPsec     Encryption = "ipsec"
+)
+
+// Programs are the programs of the device that encrypts.
+func (e Encryption) Programs() []string {
+	switch e {
+	case EncryptionWireGuard:
+		return bpf.WireguardPrograms
+	case EncryptionIPsec:
+		return bpf.IPsecPrograms
+	}
+	return nil
 }
 
 // Acceleration selects the hook that forwards external connections.

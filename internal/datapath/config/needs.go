@@ -19,9 +19,7 @@ func (c Datapath) Programs() []string {
 	if c.Macvlan {
 		all = append(all, bpf.MacvlanPrograms...)
 	}
-	if c.Encryption {
-		all = append(all, bpf.WireguardPrograms...)
-	}
+	all = append(all, c.Encryption.Programs()...)
 	if c.mayAccelerate() {
 		all = append(all, bpf.ProgWireXdp)
 	}
@@ -61,7 +59,7 @@ func (c Datapath) NeedsFromWire() bool {
 func (c Datapath) NeedsToWire() bool { return c.Translates() || c.StrictEncryption() }
 
 // StrictEncryption reports whether plaintext of what has to be encrypted is dropped.
-func (c Datapath) StrictEncryption() bool { return c.Encryption && !c.PlaintextAllowed }
+func (c Datapath) StrictEncryption() bool { return c.Encryption != "" && !c.PlaintextAllowed }
 
 // mayAccelerate reports whether wire_xdp may be attached to a device.
 func (c Datapath) mayAccelerate() bool {

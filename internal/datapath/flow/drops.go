@@ -41,7 +41,7 @@ var dropReasons = [bpf.DropReasonDROP_MAX]struct{ name, meaning string }{
 	bpf.DropReasonDROP_FORGED_ERROR:             {"forged_error", "the sender of an ICMP error cannot have received the quoted packet: a pod to which it was not addressed, or a host on a path that it did not take; this is an attempt to break other connections or to lower their path MTU"},
 	bpf.DropReasonDROP_UNENCRYPTED:              {"unencrypted", "plaintext from an address whose packets have to be encrypted: of a node without --encryption, or forged"},
 	bpf.DropReasonDROP_BANDWIDTH:                {"bandwidth", "the pod has sent more than its bandwidth limit allows; TCP slows down because of it"},
-	bpf.DropReasonDROP_ENCRYPTION_PENDING:       {"encryption_pending", "the packet has to be encrypted, and the WireGuard device or the other node's key is missing; `beeline status` says why"},
+	bpf.DropReasonDROP_ENCRYPTION_PENDING:       {"encryption_pending", "the packet has to be encrypted, and the device that encrypts or the other node's key is missing; `beeline status` says why"},
 }
 
 func (r DropReason) String() string {

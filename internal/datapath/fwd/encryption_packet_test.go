@@ -27,7 +27,7 @@ func encrypt(t *testing.T, r *harness.Harness) {
 // encryptedConfigs are those that differ in the programs of an uplink, each with and without plaintext allowed.
 func encryptedConfigs() (all []config.Datapath) {
 	for _, cfg := range []config.Datapath{{}, {EBPFRouting: true}, {EBPFRouting: true, Masquerade: true}, {EBPFRouting: true, Services: true}, {Masquerade: true, Services: true}} {
-		cfg.Encryption = true
+		cfg.Encryption = config.EncryptionWireGuard
 		all = append(all, cfg)
 		cfg.PlaintextAllowed = true
 		all = append(all, cfg)

@@ -35,7 +35,7 @@ const (
 // Route is the path to a prefix. Fields other than Kind apply to routes to other nodes only.
 type Route struct {
 	Kind RouteKind
-	// Interface is the index of the uplink, or of the VXLAN or WireGuard device. With RouteEncrypted it may be 0: then
+	// Interface is the index of the uplink, of the VXLAN device, or of the one that encrypts. With RouteEncrypted it may be 0: then
 	// packets are dropped.
 	Interface int
 	// MTU in bytes, without the link-layer header; in tunnels of the packet inside.

@@ -25,6 +25,7 @@ var Ingress = map[string]bool{
 	bpf.ProgToTunnel:   false,
 
 	bpf.ProgFromWireguard: true,
+	bpf.ProgFromIpsec:     true,
 
 	bpf.ProgWireXdp: true,
 
@@ -33,7 +34,7 @@ var Ingress = map[string]bool{
 }
 
 // RareDevices are the programs of devices that few nodes have. The verifier takes as long for them as for all others.
-var RareDevices = slices.Concat(bpf.TunnelPrograms, bpf.MacvlanPrograms, bpf.WireguardPrograms)
+var RareDevices = slices.Concat(bpf.TunnelPrograms, bpf.MacvlanPrograms, bpf.WireguardPrograms, bpf.IPsecPrograms)
 
 // AtStart are the programs that an agent loads at once. The others are loaded when the first device needs them: see
 // Objects.Program. Those that an earlier agent has attached are loaded at once, too: if the verifier rejects one, nothing

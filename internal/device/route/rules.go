@@ -21,6 +21,7 @@ const TunnelTable = rtnl.Protocol
 
 // Priorities of rules. All are behind the one for local addresses (0), so that the node stays reachable, and before table main (32766).
 const (
+	throughPriority = 187 // of SyncThrough
 	// The first rule looks up the node's own packets to an address in table main, the second drops all others.
 	fromNodePriority  = 188
 	blackholePriority = 189
@@ -40,8 +41,8 @@ const (
 type rule struct {
 	family, priority int
 	to, from         netip.Prefix
-	// device is the ingress device.
-	device string
+	// device is the ingress device, out the one that the sender of the packet has chosen.
+	device, out string
 	// table to look up; 0 for a rule that drops, skips or does nothing.
 	table int
 	// skipTo is the priority of the next rule to look at; 0 for other rules.
@@ -87,14 +88,14 @@ func (b Blackholes) rules() map[rule]bool {
 	return all
 }
 
-// SyncTunnelRules makes Beeline's rules, except those of SyncBlackholes and SyncSources, equal to one rule for each source prefix that looks up
+// SyncTunnelRules makes Beeline's rules, except those of SyncBlackholes, SyncSources and SyncThrough, equal to one rule for each source prefix that looks up
 // TunnelTable. It returns how many rules it added or deleted. Rules of others stay.
 func SyncTunnelRules(sources []netip.Prefix) (changed int, err error) {
 	want := map[rule]bool{}
 	for _, p := range sources {
 		want[rule{family: rtnl.Family(p.Addr()), priority: tunnelPriority, from: p.Masked(), table: TunnelTable}] = true
 	}
-	return syncRules(want, func(r rule) bool { return !isBlackhole(r) && !isOfSource(r) }, false)
+	return syncRules(want, func(r rule) bool { return !isBlackhole(r) && !isOfSource(r) && !isThrough(r) }, false)
 }
 
 // syncRules makes Beeline's rules of one kind equal to those missing; with keep it only adds. It deletes the last ones first and adds the first ones
@@ -137,7 +138,7 @@ func sorted(rules map[rule]bool) []rule {
 
 // parseRule is the reverse of kernel.
 func parseRule(listed netlink.Rule) rule {
-	r := rule{family: listed.Family, priority: listed.Priority, device: listed.IifName, table: listed.Table}
+	r := rule{family: listed.Family, priority: listed.Priority, device: listed.IifName, out: listed.OifName, table: listed.Table}
 	r.to, _ = rtnl.Prefix(listed.Dst)
 	r.from, _ = rtnl.Prefix(listed.Src)
 	r.skipTo = max(0, listed.Goto)
@@ -146,7 +147,7 @@ func parseRule(listed netlink.Rule) rule {
 
 func (r rule) kernel() *netlink.Rule {
 	k := netlink.NewRule()
-	k.Family, k.Priority, k.IifName, k.Table, k.Protocol = r.family, r.priority, r.device, r.table, rtnl.Protocol
+	k.Family, k.Priority, k.IifName, k.OifName, k.Table, k.Protocol = r.family, r.priority, r.device, r.out, r.table, rtnl.Protocol
 	if r.to.IsValid() {
 		k.Dst = rtnl.IPNet(r.to)
 	}

@@ -7,11 +7,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
-
-	"github.com/beeline-cni/beeline/internal/device/rtnl"
 )
 
 // State is what the kernel knows of a peer.
@@ -55,21 +52,4 @@ func stateOf(p wgtypes.Peer) State {
 		s.Handshake = time.Time{}
 	}
 	return s
-}
-
-// Traffic are the bytes that the device has received and sent, of packets before encryption, since it was made; 0 without
-// a device. Unlike the sums of peers they do not fall when a peer goes.
-func Traffic() (received, sent uint64, err error) {
-	link, err := netlink.LinkByName(Name)
-	switch {
-	case rtnl.IsNotFound(err):
-		return 0, 0, nil
-	case err != nil:
-		return 0, 0, fmt.Errorf("find device %s: %w", Name, err)
-	}
-	statistics := link.Attrs().Statistics
-	if statistics == nil {
-		return 0, 0, nil
-	}
-	return statistics.RxBytes, statistics.TxBytes, nil
 }

@@ -4,7 +4,6 @@ package wireguard
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -12,8 +11,8 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
+	"github.com/beeline-cni/beeline/internal/device/encrypted"
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
-	"github.com/beeline-cni/beeline/internal/device/sysctl"
 )
 
 // Name is the name of the WireGuard device.
@@ -48,8 +47,7 @@ type Spec struct {
 	Port int
 	// MTU of the device in bytes.
 	MTU int
-	// Addresses are IPv4 addresses of the node. The kernel's loose check of the way back drops all that a device without one
-	// receives for the node.
+	// Addresses are IPv4 addresses of the node: see encrypted.SetUp.
 	Addresses []netip.Addr
 	Peers     []Peer
 	// Partial says that further peers may exist, which are kept.
@@ -81,7 +79,11 @@ func Sync(spec Spec, attach func(index int) error) (index int, made bool, err er
 	if err := configure(spec); err != nil {
 		return 0, made, err
 	}
-	return link.Attrs().Index, made, setUp(link, spec, attach)
+	err = encrypted.SetUp(link, spec.MTU, spec.Addresses, attach)
+	if errors.Is(err, unix.EADDRINUSE) {
+		err = portTaken(spec.Port)
+	}
+	return link.Attrs().Index, made, err
 }
 
 // Remove deletes the device and reports whether there was one. It keeps a device of another type.
@@ -124,41 +126,6 @@ func configure(spec Spec) error {
 			return portTaken(spec.Port)
 		}
 		return fmt.Errorf("configure device %s: %w", Name, err)
-	}
-	return nil
-}
-
-// setUp sets the attributes of the link that can change, and sets it up. The kernel's check of the way back is loose: the
-// node's own routes to pods lead to the VXLAN device, whose program redirects to this one. Off would not do, since the kernel
-// takes the larger of the device's number and that of all devices, and 1 is strict.
-func setUp(link netlink.Link, spec Spec, attach func(index int) error) error {
-	attrs := link.Attrs()
-	if attrs.MTU != spec.MTU {
-		if err := netlink.LinkSetMTU(link, spec.MTU); err != nil {
-			return fmt.Errorf("set MTU of %s to %d: %w", Name, spec.MTU, err)
-		}
-	}
-	if err := sysctl.SetDevice("ipv4", Name, "rp_filter=2", "forwarding=1"); err != nil {
-		return err
-	}
-	if err := sysctl.SetDevice("ipv6", Name, "addr_gen_mode=1", "accept_ra=0", "disable_ipv6=0", "forwarding=1"); err != nil {
-		return err
-	}
-	if err := rtnl.SetAddresses(link, spec.Addresses); err != nil {
-		return err
-	}
-	if attrs.Flags&net.FlagUp != 0 {
-		return nil
-	}
-	if err := attach(attrs.Index); err != nil {
-		return err
-	}
-	err := netlink.LinkSetUp(link)
-	if errors.Is(err, unix.EADDRINUSE) {
-		return portTaken(spec.Port)
-	}
-	if err != nil {
-		return fmt.Errorf("set %s up: %w", Name, err)
 	}
 	return nil
 }

@@ -26,8 +26,9 @@ func AttachForms(tb testing.TB) (legacy []bool) {
 	return []bool{false, true}
 }
 
-// FramePrograms are the programs at devices whose packets have an Ethernet header: all but those of WireGuard's device,
-// which add one, and which bpf_prog_test_run therefore cannot run.
+// FramePrograms are the programs that bpf_prog_test_run can run: all but those of WireGuard's device, which add an Ethernet
+// header, and of IPsec's, which need a packet that IPsec has decrypted.
 func FramePrograms() []string {
-	return slices.DeleteFunc(slices.Clone(bpf.ProgramNames[:]), func(name string) bool { return slices.Contains(bpf.WireguardPrograms, name) })
+	encrypted := slices.Concat(bpf.WireguardPrograms, bpf.IPsecPrograms)
+	return slices.DeleteFunc(slices.Clone(bpf.ProgramNames[:]), func(name string) bool { return slices.Contains(encrypted, name) })
 }

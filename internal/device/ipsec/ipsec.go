@@ -1,0 +1,165 @@
+// Package ipsec manages the XFRM interface, its states and policies: ESP tunnels (RFC 4303) to the other nodes of the
+// cluster. It never logs a state, which has keys.
+package ipsec
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/device/encrypted"
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/rtnl"
+)
+
+// Name is the name of the XFRM interface.
+const Name = "beeline-ipsec"
+
+// InterfaceID ties the states and policies to the device (XFRMA_IF_ID). States and policies with another one are not
+// Beeline's, and no packet of another device meets these. The number is the ASCII text "beel".
+const InterfaceID = 0x6265656c
+
+// MTU returns the largest packet, in bytes, that fits into one packet of an uplink with this MTU, between nodes with addresses
+// of this one's family: the outer IP header, 8 of ESP's header, 8 of the initialization vector, 16 of the integrity check value,
+// and a trailer of 2, padded to 4 (RFC 4303, 2; RFC 4106, 3 and 6).
+func MTU(uplink int, to netip.Addr) int {
+	header := 40
+	if to.Is4() {
+		header = 20
+	}
+	return (uplink-header-8-8-16)&^3 - 2
+}
+
+// Tunnel is a security association: it encrypts packets of one direction between two nodes, with inner addresses of one
+// family.
+type Tunnel struct {
+	// SPI tells apart the tunnels to one address. It is at least 256 (RFC 4303, 2.1).
+	SPI uint32
+	// Key is that of AES-GCM, 16 or 32 bytes, followed by 4 bytes of salt (RFC 4106, 8.1). It must never be used for two
+	// tunnels.
+	Key []byte
+	// IPv6 says of which family inner addresses are.
+	IPv6 bool
+}
+
+// Peer is another node.
+type Peer struct {
+	// Local and Remote are the outer addresses.
+	Local, Remote netip.Addr
+	// In decrypts what it sends. Out encrypts what is sent to it, with those tunnels that Use has.
+	In, Out []Tunnel
+	// Use are the SPIs of the tunnels in Out that packets to Prefixes take, one of each family.
+	Use map[bool]uint32
+	// Prefixes are what is sent to the node. No other peer has any of them.
+	Prefixes []netip.Prefix
+}
+
+// Spec is the desired state of the device.
+type Spec struct {
+	// MTU of the device in bytes.
+	MTU int
+	// Addresses are IPv4 addresses of the node: see encrypted.SetUp.
+	Addresses []netip.Addr
+	Peers     []Peer
+	// Partial says that further peers may exist, which are kept.
+	Partial bool
+}
+
+// Errors of Sync; the error that wraps them has the details.
+var (
+	ErrUnsupported = errors.New("this kernel has no IPsec (CONFIG_XFRM_USER, CONFIG_XFRM_INTERFACE, CONFIG_INET_ESP, CONFIG_INET6_ESP, CONFIG_CRYPTO_GCM)")
+	ErrConflict    = errors.New("another program uses the name or the interface ID of the XFRM interface")
+	// ErrTaken says that an SPI is in use: the caller has to choose other keys.
+	ErrTaken = errors.New("another IPsec tunnel to this node has the same SPI")
+)
+
+// Sync makes the device, its states and its policies equal to spec, by differences: what does not change goes on. It returns
+// the device's index and whether it is new. Before the device is set up, Sync calls attach with its index, so that no packet
+// arrives before the program is attached. States come first and go last: no policy lacks its state.
+func Sync(spec Spec, attach func(index int) error) (index int, made bool, err error) {
+	link, err := netlink.LinkByName(Name)
+	switch {
+	case rtnl.IsNotFound(err):
+		if link, err = add(spec.MTU); err != nil {
+			return 0, false, err
+		}
+		made = true
+	case err != nil:
+		return 0, false, fmt.Errorf("find device %s: %w", Name, err)
+	case !isOurs(link):
+		return 0, false, fmt.Errorf("%w: %s is a device of type %s that Beeline has not made; delete or rename it", ErrConflict, Name, link.Type())
+	}
+	index = link.Attrs().Index
+	stale, err := addStates(spec)
+	if err != nil {
+		return 0, made, err
+	}
+	if err := syncPolicies(spec); err != nil {
+		return 0, made, err
+	}
+	if err := deleteStates(stale); err != nil {
+		return 0, made, err
+	}
+	if err := encrypted.SetUp(link, spec.MTU, spec.Addresses, attach); err != nil {
+		return 0, made, err
+	}
+	// The device is up: its routes exist from now on.
+	return index, made, route.SyncThrough(index, Name)
+}
+
+// Remove deletes the states and policies, and then the device, and reports whether there was one.
+func Remove() (removed bool, err error) {
+	link, err := netlink.LinkByName(Name)
+	switch {
+	case rtnl.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("find device %s: %w", Name, err)
+	case !isOurs(link):
+		return false, nil
+	}
+	stale, err := addStates(Spec{})
+	if err := errors.Join(err, syncPolicies(Spec{}), deleteStates(stale), route.SyncThrough(0, Name)); err != nil {
+		return false, err
+	}
+	if err := netlink.LinkDel(link); err != nil && !rtnl.IsNotFound(err) {
+		return false, fmt.Errorf("delete device %s: %w", Name, err)
+	}
+	return true, nil
+}
+
+// supported reports whether the kernel takes requests for states and policies.
+func supported() bool {
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_XFRM)
+	if err != nil {
+		return false
+	}
+	return unix.Close(s) == nil
+}
+
+func isOurs(link netlink.Link) bool {
+	x, ok := link.(*netlink.Xfrmi)
+	return ok && x.Ifid == InterfaceID
+}
+
+func add(mtu int) (netlink.Link, error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = Name, mtu
+	err := netlink.LinkAdd(&netlink.Xfrmi{LinkAttrs: attrs, Ifid: InterfaceID})
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP) || err == nil && !supported():
+		return nil, ErrUnsupported
+	case errors.Is(err, unix.EEXIST):
+		return nil, fmt.Errorf("%w: a device has the interface ID %#x", ErrConflict, InterfaceID)
+	case err != nil:
+		return nil, fmt.Errorf("create device %s: %w", Name, err)
+	}
+	link, err := netlink.LinkByName(Name)
+	if err != nil {
+		return nil, fmt.Errorf("find device %s after its creation: %w", Name, err)
+	}
+	return link, nil
+}

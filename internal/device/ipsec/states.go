@@ -1,0 +1,169 @@
+package ipsec
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/device/rtnl"
+)
+
+// algorithm is AES-GCM with a 16-byte integrity check value (RFC 4106), as the kernel's crypto API names it.
+const algorithm = "rfc4106(gcm(aes))"
+
+// icvBits is the length of the integrity check value.
+const icvBits = 128
+
+// replayWindow is how many packets may arrive out of order, those of several CPUs among them.
+const replayWindow = 1024
+
+// stateKey identifies a state of the kernel: within one destination an SPI is unique.
+type stateKey struct {
+	to  netip.Addr
+	spi uint32
+}
+
+// addStates adds the states that are missing, and returns those that are not wanted any more.
+func addStates(spec Spec) (stale []netlink.XfrmState, err error) {
+	present, err := ourStates()
+	if err != nil {
+		return nil, err
+	}
+	has, wanted := make(map[stateKey]bool, len(present)), map[stateKey]bool{}
+	for i := range present {
+		has[keyOf(&present[i])] = true
+	}
+	add := func(from, to netip.Addr, t Tunnel) error {
+		key := stateKey{to, t.SPI}
+		wanted[key] = true
+		if has[key] {
+			return nil
+		}
+		return addState(from, to, t)
+	}
+	for _, p := range spec.Peers {
+		for _, t := range p.In {
+			if err := add(p.Remote, p.Local, t); err != nil {
+				return nil, err
+			}
+		}
+		for _, t := range p.Out {
+			if err := add(p.Local, p.Remote, t); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if spec.Partial {
+		return nil, nil
+	}
+	for _, s := range present {
+		if !wanted[keyOf(&s)] {
+			stale = append(stale, s)
+		}
+	}
+	return stale, nil
+}
+
+func keyOf(s *netlink.XfrmState) stateKey {
+	to, _ := rtnl.Addr(s.Dst)
+	return stateKey{to, uint32(s.Spi)}
+}
+
+// ourStates lists Beeline's states.
+func ourStates() (ours []netlink.XfrmState, err error) {
+	all, err := rtnl.Dump(func() ([]netlink.XfrmState, error) { return netlink.XfrmStateList(netlink.FAMILY_ALL) })
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil, ErrUnsupported
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list IPsec states: %w", err)
+	}
+	for _, s := range all {
+		if s.Ifid == InterfaceID && s.Proto == netlink.XFRM_PROTO_ESP {
+			ours = append(ours, s)
+		}
+	}
+	return ours, nil
+}
+
+func addState(from, to netip.Addr, t Tunnel) error {
+	all := anyPrefix(t.IPv6)
+	err := netlink.XfrmStateAdd(&netlink.XfrmState{
+		Src: from.AsSlice(), Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Mode: netlink.XFRM_MODE_TUNNEL,
+		Spi: int(t.SPI), Reqid: InterfaceID, Ifid: InterfaceID, ESN: true, ReplayWindow: replayWindow,
+		Aead:     &netlink.XfrmStateAlgo{Name: algorithm, Key: t.Key, ICVLen: icvBits},
+		Selector: &netlink.XfrmPolicy{Dst: rtnl.IPNet(all), Src: rtnl.IPNet(all)},
+	})
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("%w: %#x at %s", ErrTaken, t.SPI, to)
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("%w: add IPsec state from %s to %s: %w", ErrUnsupported, from, to, err)
+	case err != nil:
+		return fmt.Errorf("add IPsec state from %s to %s: %w", from, to, err)
+	}
+	return nil
+}
+
+func deleteStates(all []netlink.XfrmState) error {
+	var errs []error
+	for i := range all {
+		s := &all[i]
+		if err := netlink.XfrmStateDel(&netlink.XfrmState{Dst: s.Dst, Src: s.Src, Proto: s.Proto, Spi: s.Spi, Ifid: s.Ifid}); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("delete IPsec state from %s to %s: %w", s.Src, s.Dst, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// anyPrefix contains all addresses of a family.
+func anyPrefix(ipv6 bool) netip.Prefix {
+	if ipv6 {
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+}
+
+// Traffic is what a tunnel has carried.
+type Traffic struct {
+	// Packets and Bytes are those of inner packets. The sequence number of the last one sent is Packets.
+	Packets, Bytes uint64
+	// Rejected are packets that were not authentic, or that had arrived before.
+	Rejected uint64
+}
+
+// Traffics reads what Beeline's tunnels have carried, by their SPI and destination; without IPsec there are none.
+func Traffics() (map[netip.Addr]map[uint32]Traffic, error) {
+	present, err := ourStates()
+	if errors.Is(err, ErrUnsupported) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := map[netip.Addr]map[uint32]Traffic{}
+	for i := range present {
+		s, key := &present[i].Statistics, keyOf(&present[i])
+		if all[key.to] == nil {
+			all[key.to] = map[uint32]Traffic{}
+		}
+		all[key.to][key.spi] = Traffic{Packets: s.Packets, Bytes: s.Bytes, Rejected: uint64(s.Failed) + uint64(s.Replay) + uint64(s.ReplayWindow)}
+	}
+	return all, nil
+}
+
+// Present reports the tunnels that the kernel has, as destination and SPI.
+func Present() (has func(to netip.Addr, spi uint32) bool, err error) {
+	present, err := ourStates()
+	if errors.Is(err, ErrUnsupported) {
+		err = nil
+	}
+	keys := make(map[stateKey]bool, len(present))
+	for i := range present {
+		keys[keyOf(&present[i])] = true
+	}
+	return func(to netip.Addr, spi uint32) bool { return keys[stateKey{to, spi}] }, err
+}
