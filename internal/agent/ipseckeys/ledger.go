@@ -1,6 +1,7 @@
 package ipseckeys
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -23,6 +24,9 @@ type Ledger struct {
 	// no states any more, or the other nodes have removed theirs.
 	Boot    string    `json:"boot"`
 	Created time.Time `json:"created"`
+	// IPv4 and IPv6 are the addresses of this node that others send to.
+	IPv4 netip.Addr `json:"ipv4"`
+	IPv6 netip.Addr `json:"ipv6"`
 	// Peers are by the name of their Node.
 	Peers map[string]*peerLedger `json:"peers"`
 }
@@ -41,7 +45,7 @@ type peerLedger struct {
 	Gone time.Time `json:"gone,omitzero"`
 }
 
-// Bounds of a ledger. A node whose peers exceed them begins a new epoch.
+// Bounds of a ledger. A peer with more epochs is refused; a node with more peers begins a new epoch.
 const (
 	retiredMax    = 1000  // a peer reboots so many times while this node does not
 	retiredDigits = 16    // who makes two epochs alike makes one that is refused
@@ -99,19 +103,51 @@ func (l *Ledger) save(path string) error {
 	return nil
 }
 
-// meet takes over what a peer announces. It is an error to announce an epoch that the peer had before.
-func (l *Ledger) meet(peer, epoch string) (changed bool, err error) {
+// moved reports whether the Node has another address than the one that others send to. They prefer IPv4, and keep to the
+// address until the epoch ends: see meet.
+func (l *Ledger) moved(own []netip.Addr) bool {
+	if len(own) == 0 || !l.IPv4.IsValid() && !l.IPv6.IsValid() {
+		return false
+	}
+	ipv4, ipv6 := firstOf(own, true), firstOf(own, false)
+	return ipv4 != l.IPv4 || ipv6.IsValid() && l.IPv6.IsValid() && ipv6 != l.IPv6
+}
+
+// stay notes the addresses of a Node that has not moved.
+func (l *Ledger) stay(own []netip.Addr) (changed bool) {
+	before := *l
+	l.IPv4 = cmp.Or(l.IPv4, firstOf(own, true))
+	l.IPv6 = cmp.Or(l.IPv6, firstOf(own, false))
+	return l.IPv4 != before.IPv4 || l.IPv6 != before.IPv6
+}
+
+// firstOf is the first address of a family; invalid without.
+func firstOf(all []netip.Addr, ipv4 bool) netip.Addr {
+	if i := slices.IndexFunc(all, func(a netip.Addr) bool { return a.Is4() == ipv4 }); i >= 0 {
+		return all[i]
+	}
+	return netip.Addr{}
+}
+
+// meet takes over what a peer announces. It is an error to announce an epoch that the peer had before, or to have another address
+// within one epoch: either would need a state anew with a key that this node has used, so this node would have to begin a new
+// epoch, and one peer could have it do so at will.
+func (l *Ledger) meet(peer, epoch string, remote netip.Addr) (changed bool, err error) {
 	p := l.Peers[peer]
 	switch {
 	case p == nil:
 		l.Peers[peer] = &peerLedger{Epoch: epoch}
 		return true, nil
+	case p.Epoch == epoch && p.Remote.IsValid() && p.Remote != remote:
+		return false, fmt.Errorf("its address was %s when it announced its epoch of IPsec, and is %s: its agent has to announce another epoch", p.Remote, remote)
 	case p.Epoch == epoch:
 		changed = !p.Gone.IsZero()
 		p.Gone = time.Time{}
 		return changed, nil
 	case slices.Contains(p.Retired, epoch[:retiredDigits]):
 		return false, fmt.Errorf("it announces an epoch of IPsec that it had before, whose keys are used up: delete %s on that node, and restart its agent", DefaultLedger)
+	case len(p.Retired) >= retiredMax:
+		return false, fmt.Errorf("it has announced more than %d epochs of IPsec: delete %s on this node, and restart this node's agent", retiredMax, DefaultLedger)
 	}
 	if p.Epoch != "" {
 		p.Retired = append(p.Retired, p.Epoch[:retiredDigits])
@@ -140,14 +176,4 @@ func (l *Ledger) part(present map[string]bool, now time.Time) (kept []string, ch
 }
 
 // full reports whether the ledger has to begin again.
-func (l *Ledger) full() bool {
-	if len(l.Peers) > peersMax {
-		return true
-	}
-	for _, p := range l.Peers {
-		if len(p.Retired) > retiredMax {
-			return true
-		}
-	}
-	return false
-}
+func (l *Ledger) full() bool { return len(l.Peers) > peersMax }

@@ -57,6 +57,8 @@ type Tunnel struct {
 // Input is what a plan depends on, beside the files.
 type Input struct {
 	Peers []Peer
+	// Addresses are those of this node's own Node object, in order; none if they are unknown.
+	Addresses []netip.Addr
 	// Created is the time of this node's own Node object. Partial says that further peers may exist, and that Created may be
 	// unknown.
 	Created time.Time
@@ -102,6 +104,8 @@ func (t *Tunnels) Plan(in Input) (p Plan, err error) {
 		if t.ledger, err = newLedger(t.ledger.Boot, t.ledger.Created); err != nil {
 			return p, err
 		}
+		t.ledger.stay(in.Addresses)
+		changed = true
 		if p, altered, lost = t.build(in); lost {
 			return p, errors.New("two IPsec tunnels have the same SPI")
 		}
@@ -137,11 +141,14 @@ func (t *Tunnels) open(boot string, in Input) (changed bool, err error) {
 			t.ledger = l
 		}
 	}
-	if t.ledger != nil && (in.Partial || t.ledger.Created.Equal(in.Created)) {
-		return false, nil
+	if t.ledger != nil && (in.Partial || t.ledger.Created.Equal(in.Created)) && !t.ledger.moved(in.Addresses) {
+		return t.ledger.stay(in.Addresses), nil
 	}
-	t.ledger, err = newLedger(boot, in.Created)
-	return true, err
+	if t.ledger, err = newLedger(boot, in.Created); err != nil {
+		return false, err
+	}
+	t.ledger.stay(in.Addresses)
+	return true, nil
 }
 
 // build plans with the present ledger, and notes in it what is going to be made. lost says that a tunnel that was made is not
@@ -155,7 +162,7 @@ func (t *Tunnels) build(in Input) (p Plan, changed, lost bool) {
 			p.Wrong[peer.Name] = err.Error()
 			continue
 		}
-		met, err := t.ledger.meet(peer.Name, a.Epoch)
+		met, err := t.ledger.meet(peer.Name, a.Epoch, peer.Remote)
 		if err != nil {
 			p.Wrong[peer.Name] = err.Error()
 			continue

@@ -1,6 +1,7 @@
 package ipseckeys
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -37,7 +38,7 @@ func newNode(t *testing.T, name string, number byte, keys string) *node {
 // plan plans for peers that announce this, and makes the tunnels. It fails the test if a key is used for a second state.
 func (n *node) plan(t *testing.T, now time.Time, created time.Time, peers map[*node]string) Plan {
 	t.Helper()
-	in := Input{Created: created, Now: now, Has: func(to netip.Addr, spi uint32) bool { return n.kernel[state{to, spi}] }}
+	in := Input{Created: created, Now: now, Addresses: []netip.Addr{n.address}, Has: func(to netip.Addr, spi uint32) bool { return n.kernel[state{to, spi}] }}
 	for peer, announced := range peers {
 		in.Peers = append(in.Peers, Peer{Name: peer.config.Node, Announced: announced, Local: n.address, Remote: peer.address})
 	}
@@ -182,6 +183,84 @@ func TestPlanRenews(t *testing.T) {
 	peers[b] = strings.Repeat("0c", epochBytes) + " 2"
 	expect("the peer's epoch", false, start.Add(time.Second))
 	peers[b] = peer
+}
+
+// A peer whose address changes within an epoch is refused until it comes back or announces another epoch; no other node notices.
+func TestPlanRefusesOtherAddress(t *testing.T) {
+	a, b, c := newNode(t, "a", 1, "2 aes-128-gcm "+secret), newNode(t, "b", 2, ""), newNode(t, "c", 3, "")
+	peers := map[*node]string{b: strings.Repeat("0b", epochBytes) + " 2", c: strings.Repeat("0c", epochBytes) + " 2"}
+	first := a.plan(t, start, start, peers)
+	home, away := b.address, netip.MustParseAddr("192.0.2.9")
+	for _, now := range []struct {
+		at     netip.Addr
+		epoch  string
+		refuse bool
+	}{{away, "0b", true}, {home, "0b", false}, {away, "1b", false}, {home, "1b", true}, {home, "2b", false}} {
+		b.address, peers[b] = now.at, strings.Repeat(now.epoch, epochBytes)+" 2"
+		p := a.plan(t, start, start, peers)
+		if refused := strings.Contains(p.Wrong["b"], "its address was"); refused != now.refuse || refused != (p.Named["b"].Generation == 0) {
+			t.Errorf("%+v: wrong %v", now, p.Wrong)
+		}
+		if p.Announce.Epoch != first.Announce.Epoch || p.Named["c"].Generation != 2 {
+			t.Errorf("%+v: a has another epoch, or c no tunnel", now)
+		}
+	}
+}
+
+// A node that moves begins a new epoch, also if it has made no tunnel yet: others may have made theirs.
+func TestPlanMoves(t *testing.T) {
+	a := newNode(t, "a", 1, "2 aes-128-gcm "+secret)
+	epoch := a.plan(t, start, start, nil).Announce.Epoch
+	ipv4, ipv6 := a.address, netip.MustParseAddr("2001:db8::1")
+	for _, now := range []struct {
+		own   []netip.Addr
+		moved bool
+	}{
+		{[]netip.Addr{ipv4, ipv6}, false}, {[]netip.Addr{ipv4}, false}, {nil, false}, {[]netip.Addr{ipv4, ipv6.Next()}, true},
+		{[]netip.Addr{ipv6.Next()}, true}, {[]netip.Addr{ipv6.Next(), ipv4}, true}, {[]netip.Addr{ipv4.Next(), ipv4}, true},
+	} {
+		p, err := a.Plan(Input{Created: start, Addresses: now.own, Now: start})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (p.Announce.Epoch != epoch) != now.moved {
+			t.Errorf("%v: new epoch %t, want %t", now.own, !now.moved, now.moved)
+		}
+		epoch = p.Announce.Epoch
+	}
+}
+
+// A peer that announces epochs without end is refused in the end; no other node notices.
+func TestPlanRefusesManyEpochs(t *testing.T) {
+	l, err := newLedger("boot", start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := netip.MustParseAddr("192.0.2.2")
+	for i := range 2 * retiredMax {
+		_, err = l.meet("b", fmt.Sprintf("%016x%016x", i, i), at)
+		if refused := err != nil; refused != (i > retiredMax) {
+			t.Fatalf("epoch %d: error %v", i, err)
+		}
+	}
+	if l.full() {
+		t.Error("one peer ends the epoch of this node")
+	}
+	if _, err := l.meet("c", strings.Repeat("0c", epochBytes), at.Next()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The disk has the epoch that is announced, also when there is no peer any more.
+func TestPlanSavesRenewed(t *testing.T) {
+	a, b := newNode(t, "a", 1, "2 aes-128-gcm "+secret), newNode(t, "b", 2, "")
+	a.plan(t, start, start, map[*node]string{b: strings.Repeat("0b", epochBytes) + " 2"})
+	clear(a.kernel)
+	announced := a.plan(t, start, start, nil).Announce.Epoch
+	a.Tunnels = New(a.config)
+	if got := a.plan(t, start, start, nil).Announce.Epoch; got != announced {
+		t.Errorf("a new agent announces the epoch %s, want %s", got, announced)
+	}
 }
 
 // Whatever happens to nodes, no node ever uses a key for a second state.

@@ -16,6 +16,9 @@ func (f Facts) IPsecPeers() (in ipseckeys.Input, wrong map[string]string) {
 	for _, n := range f.Snapshot.Nodes {
 		if n.Name == f.Config.NodeName {
 			in.Created = n.Created
+			if !in.Partial {
+				in.Addresses = n.Addresses
+			}
 			continue
 		}
 		if n.Recovered { // its tunnels are kept
