@@ -215,11 +215,13 @@ func (t *Tunnels) make(name string, l *peerLedger, has func(netip.Addr, uint32) 
 	own, other := End{t.config.Node, t.ledger.Epoch}, End{name, l.Epoch}
 	for _, k := range t.ring.keys {
 		in, out := k.tunnels(other, own), k.tunnels(own, other)
-		m.peer.In, m.peer.Out, m.out[k.Generation] = append(m.peer.In, in...), append(m.peer.Out, out...), out
-		for _, tunnel := range in {
-			lost, spis[tunnel.SPI] = lost || spis[tunnel.SPI], true
+		before := slices.Contains(l.Made, k.Generation)
+		for i := range in {
+			lost, spis[in[i].SPI] = lost || spis[in[i].SPI], true
+			in[i].Made, out[i].Made = before, before
 		}
-		if !slices.Contains(l.Made, k.Generation) {
+		m.peer.In, m.peer.Out, m.out[k.Generation] = append(m.peer.In, in...), append(m.peer.Out, out...), out
+		if !before {
 			l.Made, changed = append(l.Made, k.Generation), true
 			continue
 		}

@@ -56,6 +56,9 @@ func (n *node) plan(t *testing.T, now time.Time, created time.Time, peers map[*n
 					t.Errorf("%s has the SPI %#x twice", n.config.Node, tunnel.SPI)
 				}
 				made[s] = true
+				if tunnel.Made != n.kernel[s] {
+					t.Errorf("%s says of SPI %#x that it was made: %t", n.config.Node, tunnel.SPI, tunnel.Made)
+				}
 				if !n.kernel[s] && n.used[string(tunnel.Key)+to.String()] {
 					t.Errorf("%s makes a state anew with a key that it has used", n.config.Node)
 				}

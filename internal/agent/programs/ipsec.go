@@ -18,7 +18,7 @@ func (p *Programs) syncIPsec(f node.Facts) node.Encryption {
 	in, wrong := f.IPsecPeers()
 	in.Now = time.Now()
 	e, plan, err := p.makeTunnels(f, in)
-	if errors.Is(err, ipsec.ErrTaken) { // by chance, or by another program: other keys have other SPIs
+	if errors.Is(err, ipsec.ErrTaken) || errors.Is(err, ipsec.ErrGone) { // by chance, or by another program: other keys have other SPIs
 		if err = p.tunnels.Renew(); err == nil {
 			e, plan, err = p.makeTunnels(f, in)
 		}

@@ -43,6 +43,8 @@ type Tunnel struct {
 	Key []byte
 	// IPv6 says of which family inner addresses are.
 	IPv6 bool
+	// Made says that the kernel has it: it is not made anew with the same key.
+	Made bool
 }
 
 // Peer is another node.
@@ -74,6 +76,8 @@ var (
 	ErrConflict    = errors.New("another program uses the name or the interface ID of the XFRM interface")
 	// ErrTaken says that an SPI is in use: the caller has to choose other keys.
 	ErrTaken = errors.New("another IPsec tunnel to this node has the same SPI")
+	// ErrGone says that a tunnel that was made is not there: the caller has to choose other keys.
+	ErrGone = errors.New("somebody has deleted an IPsec tunnel of this node")
 )
 
 // Sync makes the device, its states and its policies equal to spec, by differences: what does not change goes on. It returns

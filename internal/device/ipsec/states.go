@@ -26,45 +26,76 @@ type stateKey struct {
 	spi uint32
 }
 
+// state is a state to add.
+type state struct {
+	from, to netip.Addr
+	Tunnel
+}
+
 // addStates adds the states that are missing, and returns those that are not wanted any more.
 func addStates(spec Spec) (stale []netlink.XfrmState, err error) {
 	present, err := ourStates()
 	if err != nil {
 		return nil, err
 	}
+	missing, stale, err := differences(spec, present)
+	if err != nil {
+		return nil, err
+	}
+	return stale, addAll(missing, addState, deleteStates)
+}
+
+// differences are the states that are missing, and those that are not wanted any more. It is an error if one is missing that was
+// there before.
+func differences(spec Spec, present []netlink.XfrmState) (missing []state, stale []netlink.XfrmState, err error) {
 	has, wanted := make(map[stateKey]bool, len(present)), map[stateKey]bool{}
 	for i := range present {
 		has[keyOf(&present[i])] = true
 	}
-	add := func(from, to netip.Addr, t Tunnel) error {
-		key := stateKey{to, t.SPI}
+	for _, s := range statesOf(spec) {
+		key := stateKey{s.to, s.SPI}
 		wanted[key] = true
 		if has[key] {
-			return nil
+			continue
 		}
-		return addState(from, to, t)
-	}
-	for _, p := range spec.Peers {
-		for _, t := range p.In {
-			if err := add(p.Remote, p.Local, t); err != nil {
-				return nil, err
-			}
+		if s.Made {
+			return nil, nil, fmt.Errorf("%w: %#x at %s", ErrGone, s.SPI, s.to)
 		}
-		for _, t := range p.Out {
-			if err := add(p.Local, p.Remote, t); err != nil {
-				return nil, err
-			}
-		}
+		missing = append(missing, s)
 	}
 	if spec.Partial {
-		return nil, nil
+		return missing, nil, nil
 	}
 	for _, s := range present {
 		if !wanted[keyOf(&s)] {
 			stale = append(stale, s)
 		}
 	}
-	return stale, nil
+	return missing, stale, nil
+}
+
+func statesOf(spec Spec) (all []state) {
+	for _, p := range spec.Peers {
+		for _, t := range p.In {
+			all = append(all, state{p.Remote, p.Local, t})
+		}
+		for _, t := range p.Out {
+			all = append(all, state{p.Local, p.Remote, t})
+		}
+	}
+	return all
+}
+
+// addAll adds all states or none: the caller comes with other keys the next time, and what is left would add up.
+func addAll(all []state, add func(state) error, remove func([]netlink.XfrmState) error) error {
+	var added []netlink.XfrmState
+	for _, s := range all {
+		if err := add(s); err != nil {
+			return errors.Join(err, remove(added))
+		}
+		added = append(added, netlink.XfrmState{Src: s.from.AsSlice(), Dst: s.to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Spi: int(s.SPI), Ifid: InterfaceID})
+	}
+	return nil
 }
 
 func keyOf(s *netlink.XfrmState) stateKey {
@@ -82,14 +113,21 @@ func ourStates() (ours []netlink.XfrmState, err error) {
 		return nil, fmt.Errorf("list IPsec states: %w", err)
 	}
 	for _, s := range all {
-		if s.Ifid == InterfaceID && s.Proto == netlink.XFRM_PROTO_ESP {
+		if isOurState(&s) {
 			ours = append(ours, s)
 		}
 	}
 	return ours, nil
 }
 
-func addState(from, to netip.Addr, t Tunnel) error {
+// isOurState reports whether Beeline has made a state. One without a cipher the kernel has made: it keeps the place of a missing
+// one, for another program that negotiates keys.
+func isOurState(s *netlink.XfrmState) bool {
+	return s.Ifid == InterfaceID && s.Proto == netlink.XFRM_PROTO_ESP && s.Aead != nil
+}
+
+func addState(s state) error {
+	from, to, t := s.from, s.to, s.Tunnel
 	all := anyPrefix(t.IPv6)
 	err := netlink.XfrmStateAdd(&netlink.XfrmState{
 		Src: from.AsSlice(), Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Mode: netlink.XFRM_MODE_TUNNEL,
