@@ -41,7 +41,7 @@ type peerLedger struct {
 	Made []Generation `json:"made"`
 	// Retired are the peer's earlier epochs: the first retiredDigits of each.
 	Retired []string `json:"retired,omitempty"`
-	// Gone is when the peer was last seen, if it is not there.
+	// Gone is when the peer's Node was last seen, if it is not there.
 	Gone time.Time `json:"gone,omitzero"`
 }
 
@@ -156,13 +156,16 @@ func (l *Ledger) meet(peer, epoch string, remote netip.Addr) (changed bool, err 
 	return true, nil
 }
 
-// part notes that peers are gone. kept are those whose tunnels stay for now: their Nodes may come back. A peer that is gone for
-// longer has to come back with another epoch.
-func (l *Ledger) part(present map[string]bool, now time.Time) (kept []string, changed bool) {
+// part notes which Nodes are gone. kept are peers that are not in use and whose tunnels stay: their Nodes exist, or may come back.
+// A peer whose Node is gone for longer has to come back with another epoch.
+func (l *Ledger) part(inUse, exist map[string]bool, now time.Time) (kept []string, changed bool) {
 	for name, p := range l.Peers {
 		switch {
-		case present[name] || p.Epoch == "":
+		case inUse[name] || p.Epoch == "":
 			continue
+		case exist[name]:
+			changed = changed || !p.Gone.IsZero()
+			p.Gone = time.Time{}
 		case p.Gone.IsZero():
 			p.Gone, changed = now, true
 		case now.Sub(p.Gone) > goneFor:

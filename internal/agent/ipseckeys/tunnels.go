@@ -57,6 +57,8 @@ type Tunnel struct {
 // Input is what a plan depends on, beside the files.
 type Input struct {
 	Peers []Peer
+	// Unreachable are the names of other nodes that no tunnel can lead to now. Their tunnels stay.
+	Unreachable []string
 	// Addresses are those of this node's own Node object, in order; none if they are unknown.
 	Addresses []netip.Addr
 	// Created is the time of this node's own Node object. Partial says that further peers may exist, and that Created may be
@@ -155,8 +157,12 @@ func (t *Tunnels) open(boot string, in Input) (changed bool, err error) {
 // there any more, or that two would have one SPI.
 func (t *Tunnels) build(in Input) (p Plan, changed, lost bool) {
 	p = Plan{Named: map[string]Tunnel{}, Wrong: map[string]string{}, Announce: Announcement{t.ledger.Epoch, t.ring.generations()}}
-	present, spis := map[string]bool{}, map[uint32]bool{}
+	present, exist, spis := map[string]bool{}, map[string]bool{}, map[uint32]bool{}
+	for _, name := range in.Unreachable {
+		exist[name] = true
+	}
 	for _, peer := range in.Peers {
+		exist[peer.Name] = true // one that announces something wrong may announce again what it had before
 		a, err := parseOf(peer)
 		if err != nil {
 			p.Wrong[peer.Name] = err.Error()
@@ -167,7 +173,7 @@ func (t *Tunnels) build(in Input) (p Plan, changed, lost bool) {
 			p.Wrong[peer.Name] = err.Error()
 			continue
 		}
-		present[peer.Name] = true // one that announces something wrong is as good as gone: its former tunnels stay for a while
+		present[peer.Name] = true
 		l := t.ledger.Peers[peer.Name]
 		changed = changed || met || l.Local != peer.Local || l.Remote != peer.Remote
 		l.Local, l.Remote = peer.Local, peer.Remote
@@ -184,7 +190,7 @@ func (t *Tunnels) build(in Input) (p Plan, changed, lost bool) {
 	if in.Partial {
 		return p, changed, lost
 	}
-	kept, parted := t.ledger.part(present, in.Now)
+	kept, parted := t.ledger.part(present, exist, in.Now)
 	for _, name := range kept {
 		made, gone, anew := t.make(name, t.ledger.Peers[name], in.Has, spis)
 		parted, lost = parted || anew, lost || gone

@@ -210,6 +210,27 @@ func TestPlanRefusesOtherAddress(t *testing.T) {
 	}
 }
 
+// A Node that exists may announce nothing, or have no address, for as long as it likes, and go on.
+func TestPlanKeepsTunnelsOfNodes(t *testing.T) {
+	a, b := newNode(t, "a", 1, "2 aes-128-gcm "+secret), newNode(t, "b", 2, "")
+	good := map[*node]string{b: strings.Repeat("0b", epochBytes) + " 2"}
+	first := a.plan(t, start, start, good)
+	now := start
+	for _, without := range []Input{{Peers: []Peer{{Name: "b", Local: a.address, Remote: b.address}}}, {Unreachable: []string{"b"}}} {
+		for range 3 {
+			now = now.Add(goneFor)
+			without.Created, without.Now, without.Has = start, now, func(to netip.Addr, spi uint32) bool { return a.kernel[state{to, spi}] }
+			p, err := a.Plan(without)
+			if err != nil || len(p.Peers) != 1 || len(p.Named) != 0 {
+				t.Fatalf("tunnels to %d peers, %d in use, error %v", len(p.Peers), len(p.Named), err)
+			}
+		}
+		if p := a.plan(t, now, start, good); len(p.Wrong) > 0 || p.Announce.Epoch != first.Announce.Epoch {
+			t.Errorf("wrong %v", p.Wrong)
+		}
+	}
+}
+
 // A node that moves begins a new epoch, also if it has made no tunnel yet: others may have made theirs.
 func TestPlanMoves(t *testing.T) {
 	a := newNode(t, "a", 1, "2 aes-128-gcm "+secret)

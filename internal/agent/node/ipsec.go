@@ -26,6 +26,7 @@ func (f Facts) IPsecPeers() (in ipseckeys.Input, wrong map[string]string) {
 		}
 		end, ok := f.tunnelEnd(n)
 		if !ok {
+			in.Unreachable = append(in.Unreachable, n.Name)
 			wrong[n.Name] = fmt.Sprintf("none of its addresses %v is of a family of which this node has an InternalIP", n.Addresses)
 			continue
 		}
