@@ -11,10 +11,6 @@ import (
 // network, must not have all other nodes forget this one.
 var errNoUplink = errors.New("there is no uplink")
 
-// errNoAddress does so for IPsec while no device has an address of the Node. Without one there are no peers: after ten minutes the
-// epochs of all other nodes would be over here, and be refused when the address is back.
-var errNoAddress = errors.New("no device has an InternalIP of this node")
-
 // SyncEncryption makes the device that encrypts and its peers, with its program attached before the first packet, and
 // announces what other nodes need once the device takes packets. An unneeded device is removed last: see apply.
 func (p *Programs) SyncEncryption(f node.Facts) node.Encryption {
@@ -23,8 +19,6 @@ func (p *Programs) SyncEncryption(f node.Facts) node.Encryption {
 		return node.Encryption{}
 	case f.Uplink == nil:
 		return node.Encryption{Missing: errNoUplink}
-	case f.Config.Encryption == node.EncryptionIPsec && len(f.Held) == 0:
-		return node.Encryption{Missing: errNoAddress}
 	case f.Config.Encryption == node.EncryptionIPsec:
 		return p.syncIPsec(f)
 	}

@@ -76,11 +76,3 @@ func TestEncryptionStaysWithoutUplink(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// Without an address no peer is known: the tunnels stay as they are. There is no kernel to ask: an attempt fails otherwise.
-func TestIPsecWaitsForAddress(t *testing.T) {
-	f := node.Facts{Config: node.Config{Encryption: node.EncryptionIPsec}, Uplink: &netdev.Uplink{}}
-	if e := New(Options{}).SyncEncryption(f); !errors.Is(e.Missing, errNoAddress) || e.Index != 0 {
-		t.Errorf("device %d, missing: %v", e.Index, e.Missing)
-	}
-}
