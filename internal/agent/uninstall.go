@@ -94,7 +94,7 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 	if removed, err = ipsec.Remove(); removed {
 		say("device " + ipsec.Name)
 	}
-	step("remove the XFRM interface of IPsec", err)
+	step("remove the XFRM interface of IPsec", errors.Join(err, ipsec.RemoveStates()))
 	met, err := samenode.Remove(config.BPFFS)
 	tell(met)
 	step("remove same-node sockets", err)

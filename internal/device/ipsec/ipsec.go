@@ -125,14 +125,23 @@ func Remove() (removed bool, err error) {
 	case !isOurs(link):
 		return false, nil
 	}
-	stale, err := addStates(Spec{})
-	if err := errors.Join(err, syncPolicies(Spec{}), deleteStates(stale), route.SyncThrough(0, Name)); err != nil {
+	if err := RemoveStates(); err != nil {
 		return false, err
 	}
 	if err := netlink.LinkDel(link); err != nil && !rtnl.IsNotFound(err) {
 		return false, fmt.Errorf("delete device %s: %w", Name, err)
 	}
 	return true, nil
+}
+
+// RemoveStates deletes Beeline's states, policies and routes, also when somebody has deleted the device. On a kernel without
+// IPsec there are none.
+func RemoveStates() error {
+	if !supported() {
+		return nil
+	}
+	stale, err := addStates(Spec{})
+	return errors.Join(err, syncPolicies(Spec{}), deleteStates(stale), route.SyncThrough(0, Name))
 }
 
 // supported reports whether the kernel takes requests for states and policies.

@@ -109,6 +109,19 @@ func TestSyncManyPeers(t *testing.T) {
 		if err := sync("all but one"); err != nil {
 			return err
 		}
+		link, err := netlink.LinkByName(Name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(netlink.LinkDel(link), RemoveStates()); err != nil {
+			return err
+		}
+		if left, err := ourStates(); err != nil || len(left) > 0 {
+			t.Errorf("after the device was deleted, and the states, %d states are left: %v", len(left), err)
+		}
+		if err := sync("made again"); err != nil {
+			return err
+		}
 		removed, err := Remove()
 		if err != nil || !removed {
 			t.Errorf("remove: %v, %v", removed, err)
