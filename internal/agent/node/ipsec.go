@@ -8,7 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/ipsec"
 )
 
-// IPsecPeers are the other nodes as peers of IPsec, what its tunnels depend on beside the ipseckeys. wrong says why a node is not
+// IPsecPeers are the other nodes as peers of IPsec, what its tunnels depend on beside the keys. wrong says why a node is not
 // among them.
 func (f Facts) IPsecPeers() (in ipseckeys.Input, wrong map[string]string) {
 	wrong = map[string]string{}
