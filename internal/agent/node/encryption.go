@@ -24,9 +24,9 @@ type EncryptionMode string
 
 // The modes.
 const (
-	EncryptionNone      EncryptionMode = "none"
-	EncryptionWireGuard EncryptionMode = "wireguard"
-	EncryptionIPsec     EncryptionMode = "ipsec"
+	EncryptionNone      = EncryptionMode("none")
+	EncryptionWireGuard = EncryptionMode(config.EncryptionWireGuard)
+	EncryptionIPsec     = EncryptionMode(config.EncryptionIPsec)
 )
 
 // On reports whether packets to other nodes are encrypted.
@@ -45,13 +45,10 @@ func (m EncryptionMode) Device() string {
 
 // Datapath is the mode in the configuration of the datapath.
 func (m EncryptionMode) Datapath() config.Encryption {
-	switch m {
-	case EncryptionWireGuard:
-		return config.EncryptionWireGuard
-	case EncryptionIPsec:
-		return config.EncryptionIPsec
+	if !m.On() {
+		return ""
 	}
-	return ""
+	return config.Encryption(m)
 }
 
 // Announced is what a node tells the others in this mode; empty without.

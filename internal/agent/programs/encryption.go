@@ -5,6 +5,8 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/device/ipsec"
+	"github.com/beeline-cni/beeline/internal/device/wireguard"
 )
 
 // errNoUplink keeps the device that encrypts and the published key while the uplink is away: a cable, or a restart of the
@@ -43,7 +45,7 @@ func (p *Programs) RemoveEncryption(want node.Desired) error {
 		p.Announce(cluster.Announced{})
 	}
 	var errs []error
-	for mode, remove := range map[node.EncryptionMode]func() (bool, error){node.EncryptionWireGuard: removeWireGuard, node.EncryptionIPsec: removeIPsec} {
+	for mode, remove := range map[node.EncryptionMode]func() (bool, error){node.EncryptionWireGuard: wireguard.Remove, node.EncryptionIPsec: ipsec.Remove} {
 		if used && mode == p.Encryption {
 			continue
 		}

@@ -50,5 +50,3 @@ func (p *Programs) makeTunnels(f node.Facts, in ipseckeys.Input) (e node.Encrypt
 	}
 	return node.Encryption{Index: index}, plan, nil
 }
-
-func removeIPsec() (removed bool, err error) { return ipsec.Remove() }

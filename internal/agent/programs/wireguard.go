@@ -42,5 +42,3 @@ func (p *Programs) loadKey(file string) error {
 	p.key = key
 	return nil
 }
-
-func removeWireGuard() (removed bool, err error) { return wireguard.Remove() }
