@@ -132,7 +132,7 @@ func byHandshake(states map[wireguard.Key]wireguard.State, now time.Time) map[st
 	return n
 }
 
-// annotations are those that this node's Node has to have.
+// annotations are what this node's Node has to have.
 func (a *Agent) annotations() map[string]string {
 	announced := a.announced.Load()
 	if announced == nil {

@@ -27,7 +27,7 @@ func kindOf(o object) Kind { return Kind(reflect.TypeOf(o).Elem().Name()) }
 // Reduce checks an object from an API server and keeps what snapshots need: a *NodeObject, *Namespace, *Pod,
 // *Service, *EndpointSlice, *NetworkPolicy or *IPPool. It keeps no reference to the full object. Both results are nil for an
 // object that snapshots omit. The error names object and field. A *NetworkPolicy or *IPPool may come with an error: see
-// their fields Invalid. So may a *Pod whose bandwidth annotations are invalid: its labels and addresses are valid all the same.
+// their fields Invalid. So may a *Pod whose bandwidth annotations are invalid: its labels and addresses are still valid.
 func Reduce(full any) (any, error) {
 	o, ok := full.(object)
 	if !ok {

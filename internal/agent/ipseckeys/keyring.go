@@ -11,7 +11,7 @@ import (
 // updates the files of a Secret within about a minute.
 const retireFor = 10 * time.Minute
 
-// keyring is the keys in use: those of the file, and those that have just left it.
+// keyring is the keys in use: of the file, and what has just left it.
 type keyring struct {
 	keys []Key
 	// retired is since when a key is not in the file.

@@ -84,15 +84,19 @@ var (
 // the device's index and whether it is new. Before the device is set up, Sync calls attach with its index, so that no packet
 // arrives before the program is attached. States come first and go last: no policy lacks its state.
 func Sync(spec Spec, attach func(index int) error) (index int, made bool, err error) {
-	link, err := netlink.LinkByName(Name)
+	if !supported() {
+		return 0, false, ErrUnsupported
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = Name, spec.MTU
+	link, made, err := encrypted.FindOrAdd(&netlink.Xfrmi{LinkAttrs: attrs, Ifid: InterfaceID})
 	switch {
-	case rtnl.IsNotFound(err):
-		if link, err = add(spec.MTU); err != nil {
-			return 0, false, err
-		}
-		made = true
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return 0, false, ErrUnsupported
+	case errors.Is(err, unix.EEXIST):
+		return 0, false, fmt.Errorf("%w: a device has the interface ID %#x", ErrConflict, InterfaceID)
 	case err != nil:
-		return 0, false, fmt.Errorf("find device %s: %w", Name, err)
+		return 0, false, err
 	case !isOurs(link):
 		return 0, false, fmt.Errorf("%w: %s is a device of type %s that Beeline has not made; delete or rename it", ErrConflict, Name, link.Type())
 	}
@@ -156,23 +160,4 @@ func supported() bool {
 func isOurs(link netlink.Link) bool {
 	x, ok := link.(*netlink.Xfrmi)
 	return ok && x.Ifid == InterfaceID
-}
-
-func add(mtu int) (netlink.Link, error) {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = Name, mtu
-	err := netlink.LinkAdd(&netlink.Xfrmi{LinkAttrs: attrs, Ifid: InterfaceID})
-	switch {
-	case errors.Is(err, unix.EOPNOTSUPP) || err == nil && !supported():
-		return nil, ErrUnsupported
-	case errors.Is(err, unix.EEXIST):
-		return nil, fmt.Errorf("%w: a device has the interface ID %#x", ErrConflict, InterfaceID)
-	case err != nil:
-		return nil, fmt.Errorf("create device %s: %w", Name, err)
-	}
-	link, err := netlink.LinkByName(Name)
-	if err != nil {
-		return nil, fmt.Errorf("find device %s after its creation: %w", Name, err)
-	}
-	return link, nil
 }

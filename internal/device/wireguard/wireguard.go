@@ -64,15 +64,14 @@ var (
 // device's index and whether it is new. Before the device is set up, Sync calls attach with its index, so that no packet
 // arrives before the programs are attached. A device that cannot be set up stays, down.
 func Sync(spec Spec, attach func(index int) error) (index int, made bool, err error) {
-	link, err := netlink.LinkByName(Name)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = Name, spec.MTU
+	link, made, err := encrypted.FindOrAdd(&netlink.Wireguard{LinkAttrs: attrs})
 	switch {
-	case rtnl.IsNotFound(err):
-		if link, err = add(spec.MTU); err != nil {
-			return 0, false, err
-		}
-		made = true
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return 0, false, ErrUnsupported
 	case err != nil:
-		return 0, false, fmt.Errorf("find device %s: %w", Name, err)
+		return 0, false, err
 	case link.Type() != "wireguard":
 		return 0, false, fmt.Errorf("%w: %s is a device of type %s; delete or rename it", ErrConflict, Name, link.Type())
 	}
@@ -88,23 +87,6 @@ func Sync(spec Spec, attach func(index int) error) (index int, made bool, err er
 
 // Remove deletes the device and reports whether there was one. It keeps a device of another type.
 func Remove() (removed bool, err error) { return rtnl.Remove(Name, "wireguard") }
-
-func add(mtu int) (netlink.Link, error) {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = Name, mtu
-	err := netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs})
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, ErrUnsupported
-	}
-	if err != nil {
-		return nil, fmt.Errorf("create device %s: %w", Name, err)
-	}
-	link, err := netlink.LinkByName(Name)
-	if err != nil {
-		return nil, fmt.Errorf("find device %s after its creation: %w", Name, err)
-	}
-	return link, nil
-}
 
 // configure writes what differs of keys, port and peers.
 func configure(spec Spec) error {
