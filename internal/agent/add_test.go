@@ -198,3 +198,39 @@ func (a *adding) programsOn(index int) (ids []link.ID) {
 	}
 	return ids
 }
+
+// A pod of an earlier agent that cannot get its programs is reported. It keeps neither the tables from being committed nor other
+// devices from losing what they do not need any more.
+func TestCommitWithoutProgramOfPod(t *testing.T) {
+	onAdding(t, node.RoutingEBPF, func(a *adding) {
+		former := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "former0"}, PeerName: "former1"}
+		if err := netlink.LinkAdd(former); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.datapath.AttachUplink(former.Name, former.Index); err != nil {
+			t.Fatal(err)
+		}
+		web, db := a.device("web"), a.device("db")
+		for _, pod := range []agentapi.AddRequest{web, db} {
+			if _, err := a.Add(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pin := a.pin(web.HostDevice, "from_pod")
+		if err := errors.Join(os.Remove(pin), os.Mkdir(pin, 0o700)); err != nil { // so that no link can be pinned
+			t.Fatal(err)
+		}
+		a.endpoints.ForgetDetached()
+		if err := a.programs.Attach(a.endpoints, 0, 0); err == nil || !strings.Contains(err.Error(), "from_pod to "+web.HostDevice) {
+			t.Errorf("attached without from_pod of a pod: %v", err)
+		}
+		if _, err := os.Readlink(filepath.Join(a.config.BPFFS, "maps", "committed")); err != nil {
+			t.Errorf("one pod keeps the tables from being committed: %v", err)
+		}
+		if left := a.programsOn(former.Index); len(left) > 0 {
+			t.Errorf("one pod keeps the programs of a former uplink attached: %v", left)
+		}
+		a.expectState("web", web, "from_pod")
+		a.expectState("db", db, agentapi.StateReady)
+	})
+}

@@ -21,7 +21,7 @@ import (
 // Options are what Programs depend on.
 type Options struct {
 	Datapath *attach.Attacher
-	// Commit pins the maps in use, when every device has its programs.
+	// Commit pins the maps in use, when every device of the node has its programs.
 	Commit func() error
 	// Announce tells other nodes what they need to encrypt to this one.
 	Announce func(cluster.Announced)
@@ -68,9 +68,15 @@ func (p *Programs) Attach(endpoints *endpoint.Endpoints, tunnel, encrypted int) 
 }
 
 // attach attaches the current programs to every device that needs them and detaches them from the others. It does so
-// once for each device, until ForgetDetached finds them detached.
+// once for each device, until ForgetDetached finds them detached. A pod that lacks a program is closed, and keeps nobody else from
+// the rest.
 func (p *Programs) attach(endpoints *endpoint.Endpoints, tunnel, encrypted int) error {
-	errs := []error{endpoints.Attach()}
+	return errors.Join(endpoints.Attach(), p.attachNode(endpoints, tunnel, encrypted))
+}
+
+// attachNode does so for the devices of the node, and commits.
+func (p *Programs) attachNode(endpoints *endpoint.Endpoints, tunnel, encrypted int) error {
+	var errs []error
 	wanted := map[string]bool{}
 	attach := func(name string, index int, put func(name string, index int) error) {
 		wanted[name] = true
