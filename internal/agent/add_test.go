@@ -210,6 +210,9 @@ func TestCommitWithoutProgramOfPod(t *testing.T) {
 		if err := a.datapath.AttachUplink(former.Name, former.Index); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := os.Stat(a.pin(former.Name, "from_wire")); err != nil {
+			t.Fatal(err)
+		}
 		web, db := a.device("web"), a.device("db")
 		for _, pod := range []agentapi.AddRequest{web, db} {
 			if _, err := a.Add(t.Context(), pod); err != nil {
@@ -227,8 +230,8 @@ func TestCommitWithoutProgramOfPod(t *testing.T) {
 		if _, err := os.Readlink(filepath.Join(a.config.BPFFS, "maps", "committed")); err != nil {
 			t.Errorf("one pod keeps the tables from being committed: %v", err)
 		}
-		if left := a.programsOn(former.Index); len(left) > 0 {
-			t.Errorf("one pod keeps the programs of a former uplink attached: %v", left)
+		if _, err := os.Stat(a.pin(former.Name, "from_wire")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("one pod keeps the programs of a former uplink attached: %v", err)
 		}
 		a.expectState("web", web, "from_pod")
 		a.expectState("db", db, agentapi.StateReady)

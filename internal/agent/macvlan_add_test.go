@@ -3,12 +3,14 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -188,4 +190,179 @@ func TestAddMacvlan(t *testing.T) {
 		}
 		a.expectMacvlans("on another uplink")
 	})
+}
+
+// manyPool gives each pod an address of its own. Pods whose name begins with "net" have an address of the cluster.
+type manyPool struct {
+	officePool
+	mu   sync.Mutex
+	last netip.Addr
+}
+
+func (*manyPool) Device(_ context.Context, req agentapi.PrepareRequest) (poddevice.Pod, error) {
+	if strings.HasPrefix(req.ContainerID, "net") {
+		return poddevice.Pod{}, nil
+	}
+	return poddevice.Pod{Pool: "office", OfPool: device.Macvlan}, nil
+}
+
+func (p *manyPool) Allocate(_ context.Context, e *agentapi.AddRequest) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if strings.HasPrefix(e.ContainerID, "net") {
+		return nil
+	}
+	p.last = p.last.Next()
+	e.Pool, e.Addresses = "office", []netip.Addr{p.last}
+	return nil
+}
+
+func (*manyPool) Commit(agentapi.Attachment) error { return nil }
+func (*manyPool) Abandon(agentapi.Attachment)      {}
+func (*manyPool) Release(agentapi.Attachment)      {}
+
+func prepareOf(container string) agentapi.PrepareRequest {
+	return agentapi.PrepareRequest{Attachment: agentapi.Attachment{ContainerID: container, IfName: container}}
+}
+
+// atOnce calls do for each container at the same time, in this network namespace, and returns the function that waits for the errors.
+func atOnce(containers []string, do func(container string) error) (wait func() error) {
+	here, err := ns.GetCurrentNS()
+	ended := make(chan error, len(containers))
+	for _, c := range containers {
+		go func() {
+			if err != nil {
+				ended <- err
+				return
+			}
+			ended <- here.Do(func(ns.NetNS) error { return do(c) })
+		}()
+	}
+	return func() (err error) {
+		for range containers {
+			err = errors.Join(err, <-ended)
+		}
+		return errors.Join(err, here.Close())
+	}
+}
+
+// While the verifier checks the programs for the first two pods with macvlan devices on a node, other pods are added. Then both have theirs.
+func TestFirstMacvlansAtOnce(t *testing.T) {
+	onMacvlan(t, func(a *adding, parent net.Interface) {
+		a.endpoints.IPPools = &manyPool{last: officeAddresses[0]}
+		load, verifying, verified := a.endpoints.LoadParent, make(chan bool), make(chan bool)
+		a.endpoints.LoadParent = func() error {
+			verifying <- true
+			<-verified
+			return load()
+		}
+		containers := []string{"web", "db"}
+		prepared := atOnce(containers, func(c string) error {
+			got, err := a.Prepare(t.Context(), prepareOf(c))
+			if err == nil && (got.Device != "macvlan" || got.Parent != parent.Index) {
+				err = fmt.Errorf("prepared %+v", got)
+			}
+			return err
+		})
+		<-verifying
+		<-verifying
+		if got, err := a.Prepare(t.Context(), prepareOf("net1")); err != nil || got.Device == "macvlan" {
+			t.Errorf("prepared %+v, %v", got, err)
+		}
+		if _, err := a.Add(t.Context(), a.device("net1")); err != nil {
+			t.Error(err)
+		}
+		close(verified)
+		if err := prepared(); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.datapath.CheckMacvlan(parent.Name, parent.Index); err != nil {
+			t.Error(err)
+		}
+
+		devices := map[string]agentapi.AddRequest{}
+		for _, c := range containers {
+			devices[c] = a.macvlanDevice(c, parent.Index)
+		}
+		added := atOnce(containers, func(c string) error {
+			_, err := a.Add(t.Context(), devices[c])
+			return err
+		})
+		if err := added(); err != nil {
+			t.Fatal(err)
+		}
+		table, err := a.datapath.Macvlans.All()
+		if err != nil || len(table) != 2 {
+			t.Errorf("the table is %+v, %v", table, err)
+		}
+		for _, c := range containers {
+			a.expectState("added at once", devices[c], agentapi.StateReady)
+		}
+	})
+}
+
+// Where one of the two programs cannot be attached or loaded, no macvlan device is prepared, and other pods are added. A pod of an earlier
+// agent is closed, and everything else is committed. The next request tries again.
+func TestMacvlanProgramMissing(t *testing.T) {
+	for _, program := range []string{"from_macvlan", "to_macvlan"} {
+		t.Run(program, func(t *testing.T) {
+			onMacvlan(t, func(a *adding, parent net.Interface) {
+				a.endpoints.IPPools = &manyPool{last: officeAddresses[0]}
+				rejected := errors.New("load " + program + ": the verifier rejects it")
+				load := a.endpoints.LoadParent
+				a.endpoints.LoadParent = func() error { return rejected }
+				if _, err := a.Prepare(t.Context(), prepareOf("web")); !errors.Is(err, rejected) {
+					t.Errorf("rejected, and prepared: %v", err)
+				}
+				if on := a.programsOn(parent.Index); len(on) > 0 {
+					t.Errorf("one of two programs is attached: %v", on)
+				}
+				a.endpoints.LoadParent = load
+
+				pin := a.pin(parent.Name, program)
+				if err := os.Mkdir(pin, 0o700); err != nil { // so that no link can be pinned
+					t.Fatal(err)
+				}
+				if _, err := a.Prepare(t.Context(), prepareOf("web")); err == nil || !strings.Contains(err.Error(), "attach "+program+" to up0") {
+					t.Errorf("one program is missing, and prepared: %v", err)
+				}
+				if _, err := a.Add(t.Context(), a.macvlanDevice("early", parent.Index)); err == nil || !strings.Contains(err.Error(), "attach "+program+" to up0") {
+					t.Errorf("one program is missing, and added: %v", err)
+				}
+				if all, err := a.datapath.Macvlans.All(); err != nil || len(all) > 0 {
+					t.Errorf("the table is %+v, %v", all, err)
+				}
+				if _, err := a.Add(t.Context(), a.device("net1")); err != nil {
+					t.Error(err)
+				}
+				if err := os.Remove(pin); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := a.Prepare(t.Context(), prepareOf("web")); err != nil {
+					t.Fatal(err)
+				}
+				a.addMacvlan("web", parent.Index)
+
+				restore := a.breakPin(parent.Name, program)
+				if err := a.programs.Attach(a.endpoints, 0, 0); !errors.Is(err, attach.ErrMacvlan) {
+					t.Errorf("attached without %s: %v", program, err)
+				}
+				if _, err := os.Readlink(filepath.Join(a.config.BPFFS, "maps", "committed")); err != nil {
+					t.Errorf("pods with macvlan devices keep the tables from being committed: %v", err)
+				}
+				a.endpoints.CloseMacvlans(a.programs.RestoreParents())
+				if a.hasCarrier("web") {
+					t.Error("a pod is open without the programs of its parent")
+				}
+				restore()
+				if err := a.programs.Attach(a.endpoints, 0, 0); err != nil {
+					t.Error(err)
+				}
+				a.endpoints.CloseMacvlans(a.programs.RestoreParents())
+				if !a.hasCarrier("web") {
+					t.Error("a pod is closed with all programs")
+				}
+			})
+		})
+	}
 }

@@ -68,26 +68,31 @@ func (p *Programs) Attach(endpoints *endpoint.Endpoints, tunnel, encrypted int) 
 }
 
 // attach attaches the current programs to every device that needs them and detaches them from the others. It does so
-// once for each device, until ForgetDetached finds them detached. A pod that lacks a program is closed, and keeps nobody else from
-// the rest.
+// once for each device, until ForgetDetached finds them detached. Pods that lack a program are closed, and keep nobody else from the
+// rest: see failclosed and RestoreParents.
 func (p *Programs) attach(endpoints *endpoint.Endpoints, tunnel, encrypted int) error {
-	return errors.Join(endpoints.Attach(), p.attachNode(endpoints, tunnel, encrypted))
+	ofPods := endpoints.Attach()
+	ofMacvlans, err := p.attachNode(endpoints, tunnel, encrypted)
+	return errors.Join(ofPods, ofMacvlans, err)
 }
 
-// attachNode does so for the devices of the node, and commits.
-func (p *Programs) attachNode(endpoints *endpoint.Endpoints, tunnel, encrypted int) error {
+// attachNode does so for the devices of the node, and commits. ofMacvlans is what only macvlan devices of pods lack.
+func (p *Programs) attachNode(endpoints *endpoint.Endpoints, tunnel, encrypted int) (ofMacvlans, err error) {
 	var errs []error
 	wanted := map[string]bool{}
-	attach := func(name string, index int, put func(name string, index int) error) {
+	attachTo := func(name string, index int, put func(name string, index int) error) {
 		wanted[name] = true
 		if p.attached[name] == index {
 			return
 		}
-		if err := put(name, index); err != nil {
+		switch err := put(name, index); {
+		case errors.Is(err, attach.ErrMacvlan):
+			ofMacvlans = errors.Join(ofMacvlans, err)
+		case err != nil:
 			errs = append(errs, err)
-			return
+		default:
+			p.attached[name] = index
 		}
-		p.attached[name] = index
 	}
 	if p.Datapath.SetStackSends(p.stackSends(endpoints)) {
 		for _, u := range p.uplinks {
@@ -97,23 +102,23 @@ func (p *Programs) attachNode(endpoints *endpoint.Endpoints, tunnel, encrypted i
 	errs = append(errs, p.takeParents(endpoints))
 	p.tried = true
 	for _, u := range p.uplinks {
-		attach(u.Name, u.Index, p.attachUplink)
+		attachTo(u.Name, u.Index, p.attachUplink)
 	}
 	for _, parent := range p.otherParents() {
-		attach(parent.Name, parent.Index, p.Datapath.AttachParent)
+		attachTo(parent.Name, parent.Index, p.Datapath.AttachParent)
 	}
 	if tunnel != 0 {
-		attach(vxlan.Name, tunnel, p.Datapath.AttachTunnel)
+		attachTo(vxlan.Name, tunnel, p.Datapath.AttachTunnel)
 	}
 	if encrypted != 0 {
-		attach(p.Encryption.Device(), encrypted, p.Datapath.AttachEncryption)
+		attachTo(p.Encryption.Device(), encrypted, p.Datapath.AttachEncryption)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err // nothing is detached before everything is attached
+		return ofMacvlans, err // nothing is detached before everything is attached
 	}
 	present, err := p.Datapath.Attachments()
 	if err != nil {
-		return err
+		return ofMacvlans, err
 	}
 	for _, at := range present {
 		// The programs stay on the tunnel devices as long as these exist: without them they would accept packets of
@@ -124,22 +129,23 @@ func (p *Programs) attachNode(endpoints *endpoint.Endpoints, tunnel, encrypted i
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return ofMacvlans, err
 	}
-	return p.Commit()
+	return ofMacvlans, p.Commit()
 }
 
 // attachUplink attaches the programs to an external device; if its driver cannot forward, at tc.
 func (p *Programs) attachUplink(name string, index int) error {
-	if err := p.attachWire(name, index); err != nil {
-		return err
+	wire := p.attachWire(name, index)
+	if wire != nil && !errors.Is(wire, attach.ErrMacvlan) {
+		return wire
 	}
 	got, err := p.Datapath.Accelerate(name, index)
 	if err != nil && got.Hook == "" {
 		return err
 	}
 	p.accelerated[name] = acceleration{got, err}
-	return nil
+	return wire
 }
 
 // attachSockets attaches the programs to sockets once Services are in the tables.

@@ -66,20 +66,6 @@ func (t *Attacher) AttachUplink(name string, ifindex int) error {
 	return errors.Join(t.takeRenamed(name, ifindex), joined(t.attachAll(name, ifindex, t.uplinkPrograms())))
 }
 
-// AttachParent does the same for an uplink that has macvlan devices of pods.
-func (t *Attacher) AttachParent(name string, ifindex int) error {
-	return errors.Join(t.takeRenamed(name, ifindex), joined(t.attachAll(name, ifindex, t.parentPrograms())))
-}
-
-// LoadParent loads the programs that AttachParent attaches. The verifier takes half a second for them.
-func (t *Attacher) LoadParent() (err error) {
-	for _, name := range t.parentPrograms() {
-		_, failed := t.objects.Program(name)
-		err = errors.Join(err, failed)
-	}
-	return err
-}
-
 // SetStackSends says whether, with eBPF routing, the host's stack sends packets that uplinks must translate: from
 // pods that it forwards, and replies of the node itself as a backend. If it returns true, the value has changed:
 // attach the uplinks again.
@@ -115,10 +101,6 @@ func (t *Attacher) uplinkPrograms() (programs []string) {
 		programs = append(programs, bpf.ProgToWire)
 	}
 	return programs
-}
-
-func (t *Attacher) parentPrograms() []string {
-	return append(t.uplinkPrograms(), bpf.MacvlanPrograms...)
 }
 
 // Detach detaches all programs from a device. It is no error if the device or its programs are gone. The kernel
@@ -346,11 +328,6 @@ func (t *Attacher) CheckPod(name string, ifindex int) error {
 // CheckUplink does the same for an uplink.
 func (t *Attacher) CheckUplink(name string, ifindex int) error {
 	return errors.Join(t.check(name, ifindex, t.uplinkPrograms()), t.checkAcceleration(name, ifindex))
-}
-
-// CheckParent does the same for an uplink that has macvlan devices of pods.
-func (t *Attacher) CheckParent(name string, ifindex int) error {
-	return errors.Join(t.check(name, ifindex, t.parentPrograms()), t.checkAcceleration(name, ifindex))
 }
 
 // CheckTunnel does the same for the VXLAN device.

@@ -5,11 +5,44 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf/link"
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
+
+// ErrMacvlan says that a parent has all programs but those of macvlan devices: their pods are to be closed, and nobody else.
+var ErrMacvlan = errors.New("programs of macvlan devices")
+
+// AttachParent is AttachUplink for an uplink that has macvlan devices of pods.
+func (t *Attacher) AttachParent(name string, ifindex int) error {
+	err := t.takeRenamed(name, ifindex)
+	failed := t.attachAll(name, ifindex, t.parentPrograms())
+	ofOthers := slices.ContainsFunc(failed, func(f programError) bool { return !slices.Contains(bpf.MacvlanPrograms, f.program) })
+	if err == nil && len(failed) > 0 && !ofOthers {
+		return fmt.Errorf("%w: %w", ErrMacvlan, joined(failed))
+	}
+	return errors.Join(err, joined(failed))
+}
+
+// LoadParent loads the programs that AttachParent attaches. The verifier takes half a second for them.
+func (t *Attacher) LoadParent() (err error) {
+	for _, name := range t.parentPrograms() {
+		_, failed := t.objects.Program(name)
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// CheckParent is CheckUplink for an uplink that has macvlan devices of pods.
+func (t *Attacher) CheckParent(name string, ifindex int) error {
+	return errors.Join(t.check(name, ifindex, t.parentPrograms()), t.checkAcceleration(name, ifindex))
+}
+
+func (t *Attacher) parentPrograms() []string {
+	return append(t.uplinkPrograms(), bpf.MacvlanPrograms...)
+}
 
 // Parents gives the indexes of the devices to which an agent has attached the programs of macvlan devices, those too that have lost one.
 func (t *Attacher) Parents() (indexes []int, err error) {
