@@ -23,7 +23,7 @@ func startsPrograms(dir string) bool {
 
 // endToEndPrograms are those of this machine that labs and these tests call. BusyBox has some of these names with less behind them.
 var endToEndPrograms = []string{
-	"bash", "dash", "ip", "tc", "bpftool", "sysctl", "ping", "unshare", "getent", "sleep",
+	"bash", "dash", "ip", "bridge", "tc", "bpftool", "sysctl", "ping", "unshare", "getent", "sleep",
 	"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore",
 	"/usr/lib/cni/tuning", "/usr/lib/cni/portmap", "/usr/lib/cni/bandwidth", "/usr/lib/cni/bridge", "/usr/lib/cni/host-local", "/usr/lib/cni/loopback",
 }
