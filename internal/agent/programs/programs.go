@@ -68,7 +68,7 @@ func (p *Programs) Attach(endpoints *endpoint.Endpoints, tunnel, encrypted int) 
 }
 
 // attach attaches the current programs to every device that needs them and detaches them from the others. It does so
-// once for each device, until ForgetDetached finds them detached. Pods that lack a program are closed, and keep nobody else from the
+// once for each device, until ForgetDetached finds them detached. Pods that lack a program are closed, and keep no other from the
 // rest: see failclosed and RestoreParents.
 func (p *Programs) attach(endpoints *endpoint.Endpoints, tunnel, encrypted int) error {
 	ofPods := endpoints.Attach()

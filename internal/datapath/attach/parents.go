@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 )
 
-// ErrMacvlan says that a parent has all programs but those of macvlan devices: their pods are to be closed, and nobody else.
+// ErrMacvlan says that a parent has all programs but those of macvlan devices: their pods are to be closed, and no other.
 var ErrMacvlan = errors.New("programs of macvlan devices")
 
 // AttachParent is AttachUplink for an uplink that has macvlan devices of pods.
