@@ -28,11 +28,11 @@ type Facts struct {
 	// Unknown says that this node is one of them.
 	Recovered int
 	Unknown   bool
-	// Uplink leads to the other nodes; nil if no device was found. Uplinks are the other uplinks, NoUplinks the
-	// requested ones that do not exist.
+	// Uplink leads to the other nodes; nil if no device was found. Uplinks are the other uplinks, NoUplinks says why
+	// devices are not among all these.
 	Uplink    *netdev.Uplink
 	Uplinks   []netdev.Uplink
-	NoUplinks []string
+	NoUplinks []error
 	// Local are all addresses of this node.
 	Local []netip.Addr
 	// Routes are those of the kernel, read once.
@@ -112,12 +112,12 @@ func Desire(f Facts) Desired {
 		Services:      f.serviceNode(),
 	}
 	d.Problems = append(d.Problems, f.Claims...)
-	for _, name := range f.NoUplinks {
-		d.Problem("--uplink %s: no such device, or it is down", name)
+	for _, err := range f.NoUplinks {
+		d.Problem("--uplink=%s: %v", f.Config.Uplink, err)
 	}
 	d.Problems = append(d.Problems, f.VLANs.Problems()...)
 	if f.Uplink == nil {
-		d.Problem("there is no uplink%s: pods only reach this node and each other", requestedUplink(f.Config.Uplink))
+		d.Problem("there is no uplink: pods only reach this node and each other")
 	} else if limit := f.podMTUMax(); d.MTU == 0 {
 		d.MTU = limit
 	} else if d.MTU > limit {
@@ -179,14 +179,6 @@ func (d *Desired) withoutIPv6(own cluster.Node) []netip.Prefix {
 		d.Problem("pods of this node get no addresses from %s: this kernel has no IPv6 (is it booted with ipv6.disable=1?)", p)
 	}
 	return ranges
-}
-
-// requestedUplink names the requested device, if any.
-func requestedUplink(name string) string {
-	if name == "" || name == "auto" {
-		return ""
-	}
-	return fmt.Sprintf(" (--uplink %s: no such device, or it is down)", name)
 }
 
 // Problem adds a problem.

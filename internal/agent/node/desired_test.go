@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
@@ -186,9 +187,11 @@ func TestDesireChanges(t *testing.T) {
 			},
 		},
 		"an uplink that is not there is named": {
-			func(f *Facts) { f.Uplink, f.Config.Uplink = nil, "eth7" },
+			func(f *Facts) {
+				f.Uplink, f.Config.Uplink, f.NoUplinks = nil, "eth7", []error{errors.New("device eth7 is down")}
+			},
 			func(t *testing.T, d Desired) {
-				wantProblem(t, d, "no uplink (--uplink eth7: no such device, or it is down)")
+				wantProblem(t, d, "--uplink=eth7: device eth7 is down")
 			},
 		},
 		"a kernel without IPv6 serves the other range": {

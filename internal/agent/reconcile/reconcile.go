@@ -199,7 +199,9 @@ func (r *Reconciler) facts() (node.Facts, error) {
 		if f.Neighbours, err = neigh.List(uplink.Index); err != nil {
 			return f, err
 		}
-	case !errors.Is(err, netdev.ErrNoUplink):
+	case errors.Is(err, netdev.ErrNoUplink):
+		f.NoUplinks = []error{err}
+	default:
 		return f, err
 	}
 	f.Endpoints = slices.Collect(r.Endpoints.All())

@@ -11,8 +11,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/neigh"
 	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
-	"github.com/beeline-cni/beeline/internal/device/vxlan"
-	"github.com/beeline-cni/beeline/internal/device/wireguard"
 )
 
 // kubeProxyDevice holds the address of every Service while kube-proxy runs in ipvs mode, and until it is deleted.
@@ -21,7 +19,7 @@ const kubeProxyDevice = "kube-ipvs0"
 // LocalAddresses returns the addresses of all devices of this node, loopback included, sorted and without duplicates. IPv6 link-local
 // addresses and those of the tunnel devices and of kube-proxy's are left out.
 func LocalAddresses() ([]netip.Addr, error) {
-	byDevice, err := addressesByDevice(vxlan.Name, wireguard.Name, kubeProxyDevice)
+	byDevice, err := addressesByDevice(append(slices.Clone(tunnels), kubeProxyDevice)...)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +37,7 @@ func LocalAddresses() ([]netip.Addr, error) {
 
 // Held returns those of the addresses, in their order, that a device of this node has, the tunnel devices excepted.
 func Held(addresses []netip.Addr) ([]netip.Addr, error) {
-	byDevice, err := addressesByDevice(vxlan.Name, wireguard.Name)
+	byDevice, err := addressesByDevice(tunnels...)
 	if err != nil {
 		return nil, err
 	}

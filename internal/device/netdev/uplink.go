@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/beeline-cni/beeline/internal/device/ipsec"
 	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
@@ -39,21 +40,17 @@ func FindUplink(name string, nodeAddresses []netip.Addr) (Uplink, error) {
 		return Uplink{}, err
 	}
 	if name != "" && name != "auto" {
-		at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == name })
-		switch {
-		case at < 0:
-			return Uplink{}, fmt.Errorf("%w: no device named %s; devices: %s", ErrNoUplink, name, describe(links))
-		case links[at].Attrs().Flags&net.FlagUp == 0:
-			return Uplink{}, fmt.Errorf("%w: device %s is down", ErrNoUplink, name)
+		link, err := usable(links, name)
+		if err != nil {
+			return Uplink{}, err
 		}
-		return uplinkOf(links[at], addresses), nil
+		return uplinkOf(link, addresses), nil
 	}
-	// The tunnel devices hold the node's addresses too.
-	links = slices.DeleteFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == vxlan.Name || l.Attrs().Name == wireguard.Name })
+	links = slices.DeleteFunc(links, func(l netlink.Link) bool { return isTunnel(l.Attrs().Name) })
 	for _, link := range links {
 		attrs := link.Attrs()
 		if attrs.Flags&net.FlagUp != 0 && attrs.Flags&net.FlagLoopback == 0 && holdsOne(addresses[attrs.Index], nodeAddresses) {
-			return uplinkOf(link, addresses), nil
+			return uplinkOf(link, addresses), hasEthernet(attrs)
 		}
 	}
 	routes, err := route.Read(0)
@@ -62,13 +59,39 @@ func FindUplink(name string, nodeAddresses []netip.Addr) (Uplink, error) {
 	}
 	index := routes.DefaultDevice()
 	for _, link := range links {
-		if link.Attrs().Index == index {
-			return uplinkOf(link, addresses), nil
+		if attrs := link.Attrs(); attrs.Index == index {
+			return uplinkOf(link, addresses), hasEthernet(attrs)
 		}
 	}
 	return Uplink{}, fmt.Errorf("%w: no device that is up holds any of the node's addresses %v and there is no default route; devices: %s",
 		ErrNoUplink, nodeAddresses, describe(links))
 }
+
+// usable finds the device with a name that an administrator gives.
+func usable(links []netlink.Link, name string) (netlink.Link, error) {
+	at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == name })
+	switch {
+	case at < 0:
+		return nil, fmt.Errorf("%w: no device named %s; devices: %s", ErrNoUplink, name, describe(links))
+	case links[at].Attrs().Flags&net.FlagUp == 0:
+		return nil, fmt.Errorf("%w: device %s is down", ErrNoUplink, name)
+	}
+	return links[at], hasEthernet(links[at].Attrs())
+}
+
+// hasEthernet refuses a device whose packets have no Ethernet header, like one of TUN, PPP, GRE or WireGuard: the programs read
+// addresses and protocols behind it, and would take them from where a sender may write anything.
+func hasEthernet(attrs *netlink.LinkAttrs) error {
+	if attrs.EncapType == "ether" || attrs.Flags&net.FlagLoopback != 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: packets of device %s have no Ethernet header (link type %s): choose another one with --uplink", ErrNoUplink, attrs.Name, attrs.EncapType)
+}
+
+// isTunnel reports whether a device leads to other nodes by tunnels. Those of Beeline hold the node's addresses too.
+func isTunnel(name string) bool { return slices.Contains(tunnels, name) }
+
+var tunnels = []string{vxlan.Name, wireguard.Name, ipsec.Name}
 
 // FindByIndex finds a device that may be down.
 func FindByIndex(index int) (Uplink, error) {
@@ -84,31 +107,32 @@ func FindByIndex(index int) (Uplink, error) {
 }
 
 // FindMoreUplinks finds the devices besides the main one that lead to external networks: those with the given names or, for no names or
-// "auto", those of default routes. Devices that are absent or down are left out; missing lists the given names among them.
-func FindMoreUplinks(main Uplink, names []string, routes route.Table) (more []Uplink, missing []string, err error) {
+// "auto", those of default routes. missing says of the others why they are left out; devices of default routes that are down are not
+// among them.
+func FindMoreUplinks(main Uplink, names []string, routes route.Table) (more []Uplink, missing []error, err error) {
 	links, addresses, err := devices()
 	if err != nil {
 		return nil, nil, err
 	}
-	auto := len(names) == 0 || slices.Equal(names, []string{"auto"})
-	defaults := routes.DefaultDevices()
-	wanted := func(attrs *netlink.LinkAttrs) bool {
-		if !auto {
-			return slices.Contains(names, attrs.Name)
+	if len(names) == 0 || slices.Equal(names, []string{"auto"}) {
+		names = nil
+		defaults := routes.DefaultDevices()
+		for _, link := range links {
+			if attrs := link.Attrs(); attrs.Flags&net.FlagUp != 0 && attrs.Flags&net.FlagLoopback == 0 && slices.Contains(defaults, attrs.Index) && !isTunnel(attrs.Name) {
+				names = append(names, attrs.Name)
+			}
 		}
-		return slices.Contains(defaults, attrs.Index) && attrs.Name != vxlan.Name && attrs.Flags&net.FlagLoopback == 0
 	}
-	present := map[string]bool{main.Name: true}
-	for _, link := range links {
-		attrs := link.Attrs()
-		if attrs.Flags&net.FlagUp == 0 || attrs.Index == main.Index || !wanted(attrs) {
+	for i, name := range names {
+		if name == main.Name || slices.Contains(names[:i], name) {
 			continue
 		}
-		present[attrs.Name] = true
+		link, err := usable(links, name)
+		if err != nil {
+			missing = append(missing, err)
+			continue
+		}
 		more = append(more, uplinkOf(link, addresses))
-	}
-	if !auto {
-		missing = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return present[name] })
 	}
 	return more, missing, nil
 }
@@ -136,9 +160,16 @@ func holdsOne(prefixes []netip.Prefix, wanted []netip.Addr) bool {
 	})
 }
 
+// described is how many devices an error names: a node has one or two more for each of its pods.
+const described = 20
+
 func describe(links []netlink.Link) string {
 	var names []string
-	for _, link := range links {
+	for i, link := range links {
+		if i == described {
+			names = append(names, fmt.Sprintf("and %d more", len(links)-i))
+			break
+		}
 		state := "down"
 		if link.Attrs().Flags&net.FlagUp != 0 {
 			state = "up"

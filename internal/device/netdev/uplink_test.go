@@ -10,8 +10,10 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/beeline-cni/beeline/internal/device/devicetest"
+	"github.com/beeline-cni/beeline/internal/device/ipsec"
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 	"github.com/beeline-cni/beeline/internal/device/vxlan"
+	"github.com/beeline-cni/beeline/internal/device/wireguard"
 )
 
 func TestFindUplink(t *testing.T) {
@@ -98,9 +100,14 @@ func TestKind(t *testing.T) {
 	})
 }
 
-// The VXLAN device has the node's addresses too. It is never the uplink, and Held ignores it.
-func TestVXLANIsNoUplink(t *testing.T) {
+// The tunnel devices have the node's addresses too. They are never the uplink, and Held ignores them.
+func TestTunnelsAreNoUplinks(t *testing.T) {
 	devicetest.Inside(t, devicetest.NewNode(t), func() error {
+		for _, name := range []string{wireguard.Name, ipsec.Name} {
+			if err := errors.Join(devicetest.AddVeth(name, "to-"+name[:10]), devicetest.AddAddress(name, "192.0.2.1/32")); err != nil {
+				return err
+			}
+		}
 		nodeIPv4, nodeIPv6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 		spec := vxlan.Spec{Port: 4789, MTU: 1450, Addresses: []netip.Addr{nodeIPv4, nodeIPv6}}
 		if _, _, err := vxlan.Sync(spec, func(int) error { return nil }); err != nil {

@@ -3,6 +3,7 @@ package netdev
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,8 +39,13 @@ func TestFindMoreUplinks(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", step, diff)
 			}
-			if diff := cmp.Diff(wantMissing, missing); diff != "" {
-				t.Errorf("%s: missing (-want +got):\n%s", step, diff)
+			if len(missing) != len(wantMissing) {
+				t.Errorf("%s: missing are %v, want %q", step, missing, wantMissing)
+			}
+			for i, err := range missing {
+				if !strings.Contains(err.Error(), wantMissing[i]) {
+					t.Errorf("%s: missing is %v, want %q", step, err, wantMissing[i])
+				}
 			}
 		}
 		expect("no default routes", []string{"auto"}, nil, nil)
@@ -64,6 +70,19 @@ func TestFindMoreUplinks(t *testing.T) {
 			return err
 		}
 		expect("down", []string{"up0", "up1"}, nil, []string{"up1"})
+		expect("twice", []string{"up2", "up2"}, []string{"up2"}, nil)
+
+		tun := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "tun1"}, Mode: netlink.TUNTAP_MODE_TUN}
+		if err := netlink.LinkAdd(tun); err != nil {
+			return err
+		}
+		if err := errors.Join(netlink.LinkSetUp(tun), devicetest.AddAddress("tun1", "198.51.100.1/24")); err != nil {
+			return err
+		}
+		expect("no Ethernet header", []string{"up0", "tun1"}, nil, []string{"device tun1 have no Ethernet header (link type none)"})
+		if u, err := FindUplink("auto", []netip.Addr{netip.MustParseAddr("198.51.100.1")}); !errors.Is(err, ErrNoUplink) {
+			t.Errorf("the uplink is %s: %v", u.Name, err)
+		}
 		return nil
 	})
 }
