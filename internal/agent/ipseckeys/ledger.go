@@ -145,9 +145,9 @@ func (l *Ledger) meet(peer, epoch string, remote netip.Addr) (changed bool, err 
 		p.Gone = time.Time{}
 		return changed, nil
 	case slices.Contains(p.Retired, epoch[:retiredDigits]):
-		return false, fmt.Errorf("it announces an epoch of IPsec that it had before, whose keys are used up: delete %s on that node, and restart its agent", DefaultLedger)
+		return false, fmt.Errorf("it announces an epoch of IPsec that it had before, whose keys are used up: delete its file of --ipsec-state (%s by default), and restart its agent", DefaultLedger)
 	case len(p.Retired) >= retiredMax:
-		return false, fmt.Errorf("it has announced more than %d epochs of IPsec: delete %s on this node, and restart this node's agent", retiredMax, DefaultLedger)
+		return false, fmt.Errorf("it has announced more than %d epochs of IPsec: delete this node's file of --ipsec-state (%s by default), and restart its agent", retiredMax, DefaultLedger)
 	}
 	if p.Epoch != "" {
 		p.Retired = append(p.Retired, p.Epoch[:retiredDigits])

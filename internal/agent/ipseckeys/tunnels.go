@@ -32,6 +32,8 @@ type Tunnels struct {
 	config Config
 	ring   keyring
 	ledger *Ledger
+	// fresh are the generations that the last plan has made tunnels of, by the peer's name.
+	fresh map[string][]Generation
 }
 
 // New makes Tunnels. It reads nothing.
@@ -131,6 +133,26 @@ func (t *Tunnels) Renew() error {
 	return nil
 }
 
+// NotMade notes that the kernel has refused the new tunnels of the last plan to these peers. No packet was sent with their keys,
+// so that another plan may have them again.
+func (t *Tunnels) NotMade(refused map[string]error) error {
+	changed := false
+	for name := range refused {
+		fresh := t.fresh[name]
+		changed = changed || len(fresh) > 0
+		l := t.ledger.Peers[name]
+		l.Made = slices.DeleteFunc(l.Made, func(g Generation) bool { return slices.Contains(fresh, g) })
+	}
+	if !changed {
+		return nil
+	}
+	err := t.ledger.save(t.config.Ledger)
+	if err != nil {
+		t.ledger = nil // what the disk has is what counts
+	}
+	return err
+}
+
 // open reads the ledger, or begins an epoch. With a part of the cluster it takes over what is there: whether the Node object is
 // still the same is seen later.
 func (t *Tunnels) open(boot string, in Input) (changed bool, err error) {
@@ -157,6 +179,7 @@ func (t *Tunnels) open(boot string, in Input) (changed bool, err error) {
 // there any more, or that two would have one SPI.
 func (t *Tunnels) build(in Input) (p Plan, changed, lost bool) {
 	p = Plan{Named: map[string]Tunnel{}, Wrong: map[string]string{}, Announce: Announcement{t.ledger.Epoch, t.ring.generations()}}
+	t.fresh = map[string][]Generation{}
 	present, exist, spis := map[string]bool{}, map[string]bool{}, map[uint32]bool{}
 	for _, name := range in.Unreachable {
 		exist[name] = true
@@ -217,7 +240,7 @@ type made struct {
 
 // make derives the tunnels to a peer, of all keys: the peer chooses by which one it sends, and must find it there.
 func (t *Tunnels) make(name string, l *peerLedger, has func(netip.Addr, uint32) bool, spis map[uint32]bool) (m made, lost, changed bool) {
-	m = made{ipsec.Peer{Local: l.Local, Remote: l.Remote}, map[Generation][]ipsec.Tunnel{}}
+	m = made{ipsec.Peer{Name: name, Local: l.Local, Remote: l.Remote}, map[Generation][]ipsec.Tunnel{}}
 	own, other := End{t.config.Node, t.ledger.Epoch}, End{name, l.Epoch}
 	for _, k := range t.ring.keys {
 		in, out := k.tunnels(other, own), k.tunnels(own, other)
@@ -228,7 +251,7 @@ func (t *Tunnels) make(name string, l *peerLedger, has func(netip.Addr, uint32) 
 		}
 		m.peer.In, m.peer.Out, m.out[k.Generation] = append(m.peer.In, in...), append(m.peer.Out, out...), out
 		if !before {
-			l.Made, changed = append(l.Made, k.Generation), true
+			l.Made, t.fresh[name], changed = append(l.Made, k.Generation), append(t.fresh[name], k.Generation), true
 			continue
 		}
 		missing := func(to netip.Addr) func(ipsec.Tunnel) bool {

@@ -1,6 +1,7 @@
 package ipseckeys
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -228,6 +229,38 @@ func TestPlanKeepsTunnelsOfNodes(t *testing.T) {
 		if p := a.plan(t, now, start, good); len(p.Wrong) > 0 || p.Announce.Epoch != first.Announce.Epoch {
 			t.Errorf("wrong %v", p.Wrong)
 		}
+	}
+}
+
+// What the kernel has refused is made another time, in the same epoch. What was made before is not made anew.
+func TestPlanOfRefused(t *testing.T) {
+	a, b, c := newNode(t, "a", 1, "2 aes-128-gcm "+secret), newNode(t, "b", 2, ""), newNode(t, "c", 3, "")
+	peers := map[*node]string{b: strings.Repeat("0b", epochBytes) + " 2", c: strings.Repeat("0c", epochBytes) + " 2"}
+	first := a.plan(t, start, start, peers)
+	refuse := func(name string) {
+		if err := a.NotMade(map[string]error{name: errors.New("no memory")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuse("b")
+	for _, peer := range first.Peers {
+		for _, tunnel := range slices.Concat(peer.In, peer.Out) {
+			if peer.Name == "b" {
+				delete(a.kernel, state{peer.Local, tunnel.SPI})
+				delete(a.kernel, state{peer.Remote, tunnel.SPI})
+				clear(a.used)
+			}
+		}
+	}
+	a.Tunnels = New(a.config)
+	again := a.plan(t, start, start, peers)
+	if again.Announce.Epoch != first.Announce.Epoch || again.Named["b"].Generation != 2 {
+		t.Errorf("after b was refused: epoch %s of %s, tunnel %+v", again.Announce.Epoch, first.Announce.Epoch, again.Named["b"])
+	}
+	a.plan(t, start, start, peers)
+	refuse("c")
+	if p := a.plan(t, start, start, peers); p.Announce.Epoch != first.Announce.Epoch {
+		t.Error("tunnels that were made before begin a new epoch")
 	}
 }
 

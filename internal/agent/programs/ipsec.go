@@ -41,12 +41,16 @@ func (p *Programs) makeTunnels(f node.Facts, in ipseckeys.Input) (e node.Encrypt
 		return e, plan, err
 	}
 	spec := f.IPsecSpec(plan.Peers)
-	index, made, err := ipsec.Sync(spec, p.attachEncryption(node.EncryptionIPsec))
+	done, err := ipsec.Sync(spec, p.attachEncryption(node.EncryptionIPsec))
 	if err != nil {
 		return e, plan, err
 	}
-	if made {
+	for name, err := range done.Refused {
+		plan.Wrong[name] = err.Error()
+		delete(plan.Named, name)
+	}
+	if done.Made {
 		p.Log.Info("XFRM interface created", "device", ipsec.Name, "mtu", spec.MTU, "peers", len(spec.Peers))
 	}
-	return node.Encryption{Index: index}, plan, nil
+	return node.Encryption{Index: done.Index}, plan, p.tunnels.NotMade(done.Refused)
 }

@@ -62,12 +62,12 @@ func (e end) sync(t *testing.T, other end, number, generation int, outer [2]neti
 		for _, a := range other.pods {
 			p.Prefixes = append(p.Prefixes, netip.PrefixFrom(a, a.BitLen()))
 		}
-		index, _, err := Sync(Spec{MTU: MTU(1500, outer[0]), Addresses: []netip.Addr{e.outer}, Peers: []Peer{p}}, func(int) error { return nil })
+		done, err := Sync(Spec{MTU: MTU(1500, outer[0]), Addresses: []netip.Addr{e.outer}, Peers: []Peer{p}}, func(int) error { return nil })
 		if err != nil {
 			return err
 		}
 		for i, a := range other.pods {
-			err = errors.Join(err, netlink.RouteReplace(&netlink.Route{Dst: rtnl.IPNet(netip.PrefixFrom(a, a.BitLen())), LinkIndex: index, Src: e.pods[i].AsSlice(), Scope: netlink.SCOPE_LINK}))
+			err = errors.Join(err, netlink.RouteReplace(&netlink.Route{Dst: rtnl.IPNet(netip.PrefixFrom(a, a.BitLen())), LinkIndex: done.Index, Src: e.pods[i].AsSlice(), Scope: netlink.SCOPE_LINK}))
 		}
 		return err
 	})

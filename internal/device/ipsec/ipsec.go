@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -49,6 +50,8 @@ type Tunnel struct {
 
 // Peer is another node.
 type Peer struct {
+	// Name is that of its Node.
+	Name string
 	// Local and Remote are the outer addresses.
 	Local, Remote netip.Addr
 	// In decrypts what it sends. Out encrypts what is sent to it, with those tunnels that Use has.
@@ -80,42 +83,59 @@ var (
 	ErrGone = errors.New("somebody has deleted an IPsec tunnel of this node")
 )
 
-// Sync makes the device, its states and its policies equal to spec, by differences: what does not change goes on. It returns
-// the device's index and whether it is new. Before the device is set up, Sync calls attach with its index, so that no packet
-// arrives before the program is attached. States come first and go last: no policy lacks its state.
-func Sync(spec Spec, attach func(index int) error) (index int, made bool, err error) {
+// Synced is what Sync has done.
+type Synced struct {
+	// Index is the device's. Made says that the device is new.
+	Index int
+	Made  bool
+	// Refused says why the kernel has refused a tunnel to a peer, by its name. Nothing is sent to it, and none of its missing
+	// tunnels was made.
+	Refused map[string]error
+}
+
+// Sync makes the device, its states and its policies equal to spec, by differences: what does not change goes on. Before the
+// device is set up, Sync calls attach with its index, so that no packet arrives before the program is attached. States come
+// first and go last: no policy lacks its state.
+func Sync(spec Spec, attach func(index int) error) (done Synced, err error) {
 	if !supported() {
-		return 0, false, ErrUnsupported
+		return Synced{}, ErrUnsupported
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = Name, spec.MTU
 	link, made, err := encrypted.FindOrAdd(&netlink.Xfrmi{LinkAttrs: attrs, Ifid: InterfaceID})
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return 0, false, ErrUnsupported
+		return Synced{}, ErrUnsupported
 	case errors.Is(err, unix.EEXIST):
-		return 0, false, fmt.Errorf("%w: a device has the interface ID %#x", ErrConflict, InterfaceID)
+		return Synced{}, fmt.Errorf("%w: a device has the interface ID %#x", ErrConflict, InterfaceID)
 	case err != nil:
-		return 0, false, err
+		return Synced{}, err
 	case !isOurs(link):
-		return 0, false, fmt.Errorf("%w: %s is a device of type %s that Beeline has not made; delete or rename it", ErrConflict, Name, link.Type())
+		return Synced{}, fmt.Errorf("%w: %s is a device of type %s that Beeline has not made; delete or rename it", ErrConflict, Name, link.Type())
 	}
-	index = link.Attrs().Index
-	stale, err := addStates(spec)
+	done = Synced{Index: link.Attrs().Index, Made: made}
+	stale, refused, err := addStates(spec)
 	if err != nil {
-		return 0, made, err
+		return Synced{}, err
 	}
-	if err := syncPolicies(spec); err != nil {
-		return 0, made, err
+	done.Refused = refused
+	if err := syncPolicies(spec.without(refused)); err != nil {
+		return Synced{}, err
 	}
 	if err := deleteStates(stale); err != nil {
-		return 0, made, err
+		return Synced{}, err
 	}
 	if err := encrypted.SetUp(link, spec.MTU, spec.Addresses, attach); err != nil {
-		return 0, made, err
+		return Synced{}, err
 	}
 	// The device is up: its routes exist from now on.
-	return index, made, route.SyncThrough(index, Name)
+	return done, route.SyncThrough(done.Index, Name)
+}
+
+// without is the specification without some peers.
+func (s Spec) without(names map[string]error) Spec {
+	s.Peers = slices.DeleteFunc(slices.Clone(s.Peers), func(p Peer) bool { return names[p.Name] != nil })
+	return s
 }
 
 // Remove deletes the states and policies, and then the device, and reports whether there was one.
@@ -144,7 +164,7 @@ func RemoveStates() error {
 	if !supported() {
 		return nil
 	}
-	stale, err := addStates(Spec{})
+	stale, _, err := addStates(Spec{})
 	return errors.Join(err, syncPolicies(Spec{}), deleteStates(stale), route.SyncThrough(0, Name))
 }
 

@@ -32,36 +32,41 @@ type state struct {
 	Tunnel
 }
 
-// addStates adds the states that are missing, and returns those that are not wanted any more.
-func addStates(spec Spec) (stale []netlink.XfrmState, err error) {
+// addStates adds the states that are missing, and returns those that are not wanted any more. refused says which peers' states the
+// kernel refuses.
+func addStates(spec Spec) (stale []netlink.XfrmState, refused map[string]error, err error) {
 	present, err := ourStates()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	missing, stale, err := differences(spec, present)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return stale, addAll(missing, addState, deleteStates)
+	refused, err = addAll(missing, addState, deleteStates)
+	return stale, refused, err
 }
 
-// differences are the states that are missing, and those that are not wanted any more. It is an error if one is missing that was
-// there before.
-func differences(spec Spec, present []netlink.XfrmState) (missing []state, stale []netlink.XfrmState, err error) {
+// differences are the states that are missing, by peer, and those that are not wanted any more. It is an error if one is missing that
+// was there before.
+func differences(spec Spec, present []netlink.XfrmState) (missing map[string][]state, stale []netlink.XfrmState, err error) {
 	has, wanted := make(map[stateKey]bool, len(present)), map[stateKey]bool{}
 	for i := range present {
 		has[keyOf(&present[i])] = true
 	}
-	for _, s := range statesOf(spec) {
-		key := stateKey{s.to, s.SPI}
-		wanted[key] = true
-		if has[key] {
-			continue
+	missing = map[string][]state{}
+	for _, p := range spec.Peers {
+		for _, s := range statesOf(p) {
+			key := stateKey{s.to, s.SPI}
+			wanted[key] = true
+			switch {
+			case has[key]:
+			case s.Made:
+				return nil, nil, fmt.Errorf("%w: %#x at %s", ErrGone, s.SPI, s.to)
+			default:
+				missing[p.Name] = append(missing[p.Name], s)
+			}
 		}
-		if s.Made {
-			return nil, nil, fmt.Errorf("%w: %#x at %s", ErrGone, s.SPI, s.to)
-		}
-		missing = append(missing, s)
 	}
 	if spec.Partial {
 		return missing, nil, nil
@@ -74,28 +79,37 @@ func differences(spec Spec, present []netlink.XfrmState) (missing []state, stale
 	return missing, stale, nil
 }
 
-func statesOf(spec Spec) (all []state) {
-	for _, p := range spec.Peers {
-		for _, t := range p.In {
-			all = append(all, state{p.Remote, p.Local, t})
-		}
-		for _, t := range p.Out {
-			all = append(all, state{p.Local, p.Remote, t})
-		}
+func statesOf(p Peer) (all []state) {
+	for _, t := range p.In {
+		all = append(all, state{p.Remote, p.Local, t})
+	}
+	for _, t := range p.Out {
+		all = append(all, state{p.Local, p.Remote, t})
 	}
 	return all
 }
 
-// addAll adds all states or none: the caller comes with other keys the next time, and what is left would add up.
-func addAll(all []state, add func(state) error, remove func([]netlink.XfrmState) error) error {
+// addAll adds all states of a peer or none: what is left would add up. An SPI that is taken ends it, and what was added goes:
+// the caller comes with other keys the next time.
+func addAll(all map[string][]state, add func(state) error, remove func([]netlink.XfrmState) error) (refused map[string]error, err error) {
+	refused = map[string]error{}
 	var added []netlink.XfrmState
-	for _, s := range all {
-		if err := add(s); err != nil {
-			return errors.Join(err, remove(added))
+	for name, states := range all {
+		before := len(added)
+		for _, s := range states {
+			err := add(s)
+			if errors.Is(err, ErrTaken) {
+				return nil, errors.Join(err, remove(added))
+			}
+			if err != nil {
+				refused[name] = errors.Join(err, remove(added[before:]))
+				added = added[:before]
+				break
+			}
+			added = append(added, netlink.XfrmState{Src: s.from.AsSlice(), Dst: s.to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Spi: int(s.SPI), Ifid: InterfaceID})
 		}
-		added = append(added, netlink.XfrmState{Src: s.from.AsSlice(), Dst: s.to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Spi: int(s.SPI), Ifid: InterfaceID})
 	}
-	return nil
+	return refused, nil
 }
 
 func keyOf(s *netlink.XfrmState) stateKey {
