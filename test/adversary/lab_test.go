@@ -38,8 +38,8 @@ type lab struct {
 	// externalSenders send from the nodes' link, by the index of the node that receives.
 	externalSenders map[int]*pod
 	// captures are those of all pods; wire is at the uplink of the second node.
-	captures []*capture
-	wire     *capture
+	captures []*recording
+	wire     *recording
 	tokens   uint32
 	// configuration is the one that runs.
 	configuration configuration
@@ -65,7 +65,7 @@ type pod struct {
 	optsIn bool
 	// mac is the pod's, host that of the host end of its device.
 	mac, host net.HardwareAddr
-	capture   *capture
+	capture   *recording
 	senders
 }
 
@@ -286,7 +286,7 @@ func (l *lab) deletePod(p *pod) {
 		l.t.Fatal(err)
 	}
 	delete(l.pods, p.Name)
-	l.captures = slices.DeleteFunc(l.captures, func(c *capture) bool { return c == p.capture })
+	l.captures = slices.DeleteFunc(l.captures, func(c *recording) bool { return c == p.capture })
 	l.writePods()
 }
 

@@ -20,7 +20,7 @@ func (l *lab) externalSender(index int) *pod {
 		return p
 	}
 	n := l.nodes[index-1]
-	p := &pod{Pod: &testbed.Pod{Name: external, Netns: l.lab.Client()}, app: external, node: n, mac: net.HardwareAddr{2, 0, 0, 0, 0x66, 0x66}, capture: &capture{}}
+	p := &pod{Pod: &testbed.Pod{Name: external, Netns: l.lab.Client()}, app: external, node: n, mac: net.HardwareAddr{2, 0, 0, 0, 0x66, 0x66}, capture: &recording{}}
 	for _, a := range l.lab.ClientAddresses() {
 		p.Addresses = append(p.Addresses, a.Addr())
 	}

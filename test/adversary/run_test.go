@@ -169,7 +169,7 @@ func (s *attempt) sendAndCheck(a attack, frames [][]byte) error {
 }
 
 // mustNotSee returns a predicate for frames that must not reach the pod of a capture.
-func (a attack) mustNotSee(s *attempt, c *capture) func([]byte) bool {
+func (a attack) mustNotSee(s *attempt, c *recording) func([]byte) bool {
 	switch {
 	case a.reflected && c != s.victim.capture:
 		return func([]byte) bool { return false }

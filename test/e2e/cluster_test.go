@@ -37,8 +37,8 @@ type node struct {
 	// object is the node's manifest; writeNode publishes it.
 	object *corev1.Node
 	agent  *testbed.Process
-	// encryption is the mode of agents that encrypt; see node.encrypted.
-	encryption encryptionMode
+	// encryption is that of agents that encrypt; see node.encrypted.
+	encryption netlab.Encryption
 }
 
 var labCount atomic.Int32

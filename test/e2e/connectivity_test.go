@@ -65,7 +65,9 @@ func transfer(from, to testbed.Netns, address netip.Addr) (seen netip.Addr, err 
 			}
 			defer conn.Close()
 			_ = conn.SetDeadline(deadline)
-			_, err = conn.Write(make([]byte, transferBytes))
+			message := make([]byte, transferBytes)
+			fill(message, 0)
+			_, err = conn.Write(message)
 			return err
 		})
 	}()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/capture"
 )
 
 // serviceLab is an external lab in which Beeline implements Services.
@@ -43,7 +44,7 @@ func serviceYAML(name string, addresses []netip.Addr, more string, backends ...m
 // reply.
 func fetch(t *testing.T, from testbed.Netns, to netip.AddrPort) (string, error) {
 	t.Helper()
-	script := fmt.Sprintf(`exec 3<>/dev/tcp/%s/%d && echo request >&3 && read -t 10 -u 3 reply && echo "$reply"`, to.Addr(), to.Port())
+	script := fmt.Sprintf(`exec 3<>/dev/tcp/%s/%d && echo %s >&3 && read -t 10 -u 3 reply && echo "$reply"`, to.Addr(), to.Port(), capture.Marker)
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
@@ -51,10 +52,13 @@ func fetch(t *testing.T, from testbed.Netns, to netip.AddrPort) (string, error) 
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, errOut.Bytes())
 	}
-	return strings.TrimSpace(out.String()), err
+	return nameOf(out.String()), err
 }
 
-// serveName runs a TCP server that replies with the name of the machine.
+// nameOf is the name of the machine in a reply of serveName.
+func nameOf(reply string) string { return strings.TrimSuffix(strings.TrimSpace(reply), " "+capture.Marker) }
+
+// serveName runs a TCP server that replies with the name of the machine and the marker.
 func serveName(t *testing.T, at machine, port uint16) {
 	t.Helper()
 	for _, a := range at.addresses {
@@ -77,7 +81,7 @@ func serveName(t *testing.T, at machine, port uint16) {
 					defer conn.Close()
 					_ = conn.SetDeadline(time.Now().Add(patience))
 					if _, err := conn.Read(make([]byte, 16)); err == nil {
-						_, _ = fmt.Fprintf(conn, "%s\n", at.name)
+						_, _ = fmt.Fprintln(conn, at.name, capture.Marker)
 					}
 				}()
 			}

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/capture"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 // external is a cluster of two nodes, and a machine on their link that is not in the cluster.
@@ -54,11 +56,16 @@ func newExternalOf(t *testing.T, of *programs, flags ...string) *external {
 	if err := os.Remove(c.manifestFile(c.nodes[2])); err != nil {
 		t.Fatal(err)
 	}
+	encryption := netlab.EncryptionOf(flags)
+	c.giveKeys(c.nodes[:2], encryption)
 	for _, n := range c.nodes[:2] {
 		c.start(n, *programs, flags...)
 	}
 	for _, n := range c.nodes[:2] {
 		c.waitReady(n)
+	}
+	if encryption != (netlab.Encryption{}) {
+		c.join(c.nodes[:2])
 	}
 	host := func(name string, n *node) machine {
 		end := machine{name: name, netns: n.Netns}
@@ -329,7 +336,7 @@ func externalUDP(client, server testbed.Netns, to netip.Addr) (seen netip.Addr, 
 	}
 	defer socket.Close()
 	_ = socket.SetReadDeadline(time.Now().Add(patience))
-	seen, _, err = externalRequest(socket, 1)
+	seen, _, err = externalRequest(socket, len(capture.Marker))
 	return seen, err
 }
 
@@ -374,7 +381,9 @@ func externalDial(client testbed.Netns, server *net.UDPConn) (socket *net.UDPCon
 // externalRequest sends size bytes to an echo server. It returns the source address that the server sees, and the length of
 // the reply.
 func externalRequest(socket *net.UDPConn, size int) (seen netip.Addr, n int, err error) {
-	if _, err := socket.Write(make([]byte, size)); err != nil {
+	message := make([]byte, size)
+	copy(message, capture.Marker)
+	if _, err := socket.Write(message); err != nil {
 		return seen, 0, err
 	}
 	reply := make([]byte, 1<<16)

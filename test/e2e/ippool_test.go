@@ -20,6 +20,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/conflict"
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/capture"
 )
 
 // poolOf is the manifest of an IPPool in the subnets of a node's addresses, which all pods use: the addresses that end from
@@ -247,12 +248,12 @@ func fetchOutside(from machine, to netip.AddrPort) (string, error) {
 		}
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(patience))
-		if _, err := conn.Write([]byte("request\n")); err != nil {
+		if _, err := conn.Write([]byte(capture.Marker + "\n")); err != nil {
 			return err
 		}
 		buffer := make([]byte, 64)
 		n, err := conn.Read(buffer)
-		reply = strings.TrimSpace(string(buffer[:n]))
+		reply = nameOf(string(buffer[:n]))
 		return err
 	})
 	return reply, err

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/capture"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 	replyTimeout = time.Minute
 	// receiveBuffer is the size of receive buffers in bytes: the requests of a second need some 800 KB.
 	receiveBuffer = 16 << 20
-	// requestSize is the size of a request and of its reply in bytes; the first eight are its number.
+	// requestSize is the size of a request and of its reply in bytes; the first eight are its number, the next ones the marker.
 	requestSize = 64
 )
 
@@ -151,6 +152,7 @@ func echoPackets(conn net.PacketConn) {
 func (r *requests) send() {
 	defer r.ended.Done()
 	message := make([]byte, requestSize)
+	copy(message[8:], capture.Marker)
 	for !r.stopping.Load() {
 		next := time.Now().Add(requestGap)
 		r.mu.Lock()

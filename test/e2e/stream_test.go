@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/capture"
 )
 
 const (
@@ -69,10 +70,12 @@ func connect(from, to testbed.Netns, address netip.Addr) (client, server net.Con
 	return client, server, err
 }
 
-// fill fills the buffer with the content of a stream at this offset.
+// fill fills the buffer with the content of a stream at this offset: markers and offsets.
 func fill(buffer []byte, offset int64) {
-	for i := 0; i < len(buffer); i += 8 {
-		binary.BigEndian.PutUint64(buffer[i:], uint64(offset+int64(i)))
+	const each = len(capture.Marker) + 8
+	for i := 0; i < len(buffer); i += each {
+		copy(buffer[i:], capture.Marker)
+		binary.BigEndian.PutUint64(buffer[i+len(capture.Marker):], uint64(offset+int64(i)))
 	}
 }
 

@@ -8,11 +8,14 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// AgentCommand is the command line of an agent that reads manifests, with the devices of $BEELINE_DEVICE. flags override the
-// defaults.
+// AgentCommand is the command line of an agent that reads manifests, with the devices of $BEELINE_DEVICE, and with files of
+// its own for keys if it encrypts. flags override the defaults.
 func AgentCommand(p Programs, n *testbed.Node, manifests string, flags ...string) *exec.Cmd {
 	if kind := os.Getenv(testenv.DeviceVariable); kind != "" {
 		flags = append([]string{"--device", kind}, flags...)
+	}
+	if EncryptionOf(flags) != (Encryption{}) {
+		flags = append(encryptionFiles(n), flags...)
 	}
 	return exec.Command(p.Agent(), append([]string{"run",
 		"--node-name", n.Name,
