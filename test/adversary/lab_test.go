@@ -269,7 +269,7 @@ func (l *lab) addPodOf(kind podKind, n *node, name, app string) *pod {
 	p.capture = startCapture(l.t, name, p.Netns, plugin.PodInterface)
 	l.captures = append(l.captures, p.capture)
 	p.senders = openSenders(l.t, p.Netns, plugin.PodInterface)
-	if kind == onLink {
+	if kind.isMacvlan() {
 		p.senders = p.withReportedDrops()
 	}
 	l.pods[name] = p

@@ -2,6 +2,7 @@ package adversary
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -19,6 +20,8 @@ const (
 )
 
 var allKinds = []podKind{ofRange, onLink, routed}
+
+func (k podKind) isMacvlan() bool { return strings.HasSuffix(string(k), string(onLink)) }
 
 // victimApps are the pods that are attacked; the others attack or help.
 var victimApps = []string{isolated, unselected}
@@ -49,7 +52,6 @@ const addressesPerNode = 9
 // another one has allocated.
 func (l *lab) writePools() {
 	l.t.Helper()
-	devices := map[podKind]string{onLink: "device: macvlan, "}
 	first := 150 // above the nodes' second addresses
 	var text strings.Builder
 	for _, kind := range l.kinds {
@@ -57,14 +59,32 @@ func (l *lab) writePools() {
 			continue
 		}
 		for _, n := range l.nodes {
-			fmt.Fprintf(&text, "---\napiVersion: networking.beeline.dev/v1alpha1\nkind: IPPool\nmetadata: {name: %s}\n"+
-				"spec: {%sprobe: false, nodeSelector: {matchLabels: {kubernetes.io/hostname: %s}}, "+
-				"subnets: ['%s', '%s'], ranges: ['192.168.77.%[6]d-192.168.77.%[7]d', 'fd77::%[6]d-fd77::%[7]d']}\n",
-				kind.pool(n), devices[kind], n.Name, n.Addresses[0].Masked(), n.Addresses[1].Masked(), first, first+addressesPerNode-1)
+			text.WriteString(poolYAML(kind, n, "", n.Addresses, first))
 			first += addressesPerNode + 1
 		}
 	}
 	if text.Len() > 0 {
 		l.write("ippools.yaml", []byte(text.String()))
 	}
+}
+
+// poolYAML is the manifest of a kind's IPPool on a node, in the subnets of these addresses, from the host with this number on; more is of its
+// spec.
+func poolYAML(kind podKind, n *node, more string, in []netip.Prefix, first int) string {
+	var subnets, ranges []string
+	for _, p := range in {
+		prefix := strings.TrimSuffix(p.Masked().Addr().String(), ".0")
+		separator := "."
+		if p.Addr().Is6() {
+			separator = ""
+		}
+		subnets = append(subnets, fmt.Sprintf("'%s'", p.Masked()))
+		ranges = append(ranges, fmt.Sprintf("'%[1]s%[2]s%[3]d-%[1]s%[2]s%[4]d'", prefix, separator, first, first+addressesPerNode-1))
+	}
+	if kind.isMacvlan() {
+		more += "device: macvlan, "
+	}
+	return fmt.Sprintf("---\napiVersion: networking.beeline.dev/v1alpha1\nkind: IPPool\nmetadata: {name: %s}\n"+
+		"spec: {%sprobe: false, nodeSelector: {matchLabels: {kubernetes.io/hostname: %s}}, subnets: [%s], ranges: [%s]}\n",
+		kind.pool(n), more, n.Name, strings.Join(subnets, ", "), strings.Join(ranges, ", "))
 }

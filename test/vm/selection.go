@@ -165,7 +165,7 @@ var seconds = map[string]map[string]int{
 		"TestNodePortRejected": 10, "TestEchoesCross": 10, "TestSocketReplacement": 10,
 	},
 	networkDir:   {networkTest: 27},
-	adversaryDir: {"TestAttacks": 1800},
+	adversaryDir: {"TestAttacks": 1800, "TestTwoUplinks": 150},
 	endToEndDir: {
 		"TestTrafficOutlivesAgents": 300, "TestEverybodyReachesEverybody": 180, "TestEverybodyReachesEverybodyThroughTunnels": 180, "TestPolicy": 180,
 		"TestMTUFollowsUplink": 130, "TestChangeOfRoutingUnderTraffic": 120, "TestServices": 75, "TestAnotherVersion": 75, "TestSpoofedSource": 60, "TestPodVanishes": 60,
