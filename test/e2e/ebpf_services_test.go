@@ -56,7 +56,9 @@ func fetch(t *testing.T, from testbed.Netns, to netip.AddrPort) (string, error) 
 }
 
 // nameOf is the name of the machine in a reply of serveName.
-func nameOf(reply string) string { return strings.TrimSuffix(strings.TrimSpace(reply), " "+capture.Marker) }
+func nameOf(reply string) string {
+	return strings.TrimSuffix(strings.TrimSpace(reply), " "+capture.Marker)
+}
 
 // serveName runs a TCP server that replies with the name of the machine and the marker.
 func serveName(t *testing.T, at machine, port uint16) {

@@ -3,8 +3,6 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -45,7 +43,8 @@ func TestAddBesideHugeService(t *testing.T) {
 		slices.Sort(took)
 		return took
 	}
-	before, memory := add("before"), peakMemory(t, c.nodes[0])
+	before := add("before")
+	memory, _, _ := c.cost(c.nodes[0])
 	stop, ended := make(chan struct{}), make(chan int, 1)
 	finish := sync.OnceValue(func() int {
 		close(stop)
@@ -86,7 +85,7 @@ func TestAddBesideHugeService(t *testing.T) {
 		}
 		return nil
 	})
-	after := peakMemory(t, c.nodes[0])
+	after, _, _ := c.cost(c.nodes[0])
 	const enough = 200 // MiB; without a bound it is more than 1,100
 	if after > enough {
 		t.Errorf("the agent's peak memory is %d MiB, before %d", after, memory)
@@ -115,23 +114,4 @@ func hugeService(ports, addresses, variant int) []byte {
 	}
 	text.WriteString("]\n")
 	return text.Bytes()
-}
-
-// peakMemory reads the peak memory of a node's agent, in MiB.
-func peakMemory(t *testing.T, n *node) (mib int) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(n.agent.Cmd.Process.Pid), "status"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if kib := 0; strings.HasPrefix(line, "VmHWM:") {
-			if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err != nil {
-				t.Fatal(err)
-			}
-			return kib / 1024
-		}
-	}
-	t.Fatal("no VmHWM in the status of the agent's process")
-	return 0
 }
