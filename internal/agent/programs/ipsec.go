@@ -34,14 +34,16 @@ func (p *Programs) syncIPsec(f node.Facts) node.Encryption {
 
 // makeTunnels plans the tunnels and makes them.
 func (p *Programs) makeTunnels(f node.Facts, in ipseckeys.Input) (e node.Encryption, plan ipseckeys.Plan, err error) {
-	if in.Has, err = ipsec.Present(); err != nil {
+	present, err := ipsec.ReadStates()
+	if err != nil {
 		return e, plan, err
 	}
+	in.Has = present.Has
 	if plan, err = p.tunnels.Plan(in); err != nil {
 		return e, plan, err
 	}
 	spec := f.IPsecSpec(plan.Peers)
-	done, err := ipsec.Sync(spec, p.attachEncryption(node.EncryptionIPsec))
+	done, err := ipsec.Sync(present, spec, p.attachEncryption(node.EncryptionIPsec))
 	if err != nil {
 		return e, plan, err
 	}

@@ -62,7 +62,7 @@ func (e end) sync(t *testing.T, other end, number, generation int, outer [2]neti
 		for _, a := range other.pods {
 			p.Prefixes = append(p.Prefixes, netip.PrefixFrom(a, a.BitLen()))
 		}
-		done, err := Sync(Spec{MTU: MTU(1500, outer[0]), Addresses: []netip.Addr{e.outer}, Peers: []Peer{p}}, func(int) error { return nil })
+		done, err := syncNow(Spec{MTU: MTU(1500, outer[0]), Addresses: []netip.Addr{e.outer}, Peers: []Peer{p}}, func(int) error { return nil })
 		if err != nil {
 			return err
 		}

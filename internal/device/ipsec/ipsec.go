@@ -93,10 +93,10 @@ type Synced struct {
 	Refused map[string]error
 }
 
-// Sync makes the device, its states and its policies equal to spec, by differences: what does not change goes on. Before the
+// Sync makes the device, its states and its policies equal to spec, by differences to present: what does not change goes on. Before the
 // device is set up, Sync calls attach with its index, so that no packet arrives before the program is attached. States come
 // first and go last: no policy lacks its state.
-func Sync(spec Spec, attach func(index int) error) (done Synced, err error) {
+func Sync(present States, spec Spec, attach func(index int) error) (done Synced, err error) {
 	if !supported() {
 		return Synced{}, ErrUnsupported
 	}
@@ -114,12 +114,14 @@ func Sync(spec Spec, attach func(index int) error) (done Synced, err error) {
 		return Synced{}, fmt.Errorf("%w: %s is a device of type %s that Beeline has not made; delete or rename it", ErrConflict, Name, link.Type())
 	}
 	done = Synced{Index: link.Attrs().Index, Made: made}
-	stale, refused, err := addStates(spec)
+	missing, stale, err := differences(spec, present)
 	if err != nil {
 		return Synced{}, err
 	}
-	done.Refused = refused
-	if err := syncPolicies(spec.without(refused)); err != nil {
+	if done.Refused, err = addAll(missing, addState, deleteStates); err != nil {
+		return Synced{}, err
+	}
+	if err := syncPolicies(spec.without(done.Refused)); err != nil {
 		return Synced{}, err
 	}
 	if err := deleteStates(stale); err != nil {
@@ -164,8 +166,8 @@ func RemoveStates() error {
 	if !supported() {
 		return nil
 	}
-	stale, _, err := addStates(Spec{})
-	return errors.Join(err, syncPolicies(Spec{}), deleteStates(stale), route.SyncThrough(0, Name))
+	present, err := ourStates()
+	return errors.Join(err, syncPolicies(Spec{}), deleteStates(present), route.SyncThrough(0, Name))
 }
 
 // supported reports whether the kernel takes requests for states and policies.

@@ -32,35 +32,43 @@ type state struct {
 	Tunnel
 }
 
-// addStates adds the states that are missing, and returns those that are not wanted any more. refused says which peers' states the
-// kernel refuses.
-func addStates(spec Spec) (stale []netlink.XfrmState, refused map[string]error, err error) {
-	present, err := ourStates()
-	if err != nil {
-		return nil, nil, err
-	}
-	missing, stale, err := differences(spec, present)
-	if err != nil {
-		return nil, nil, err
-	}
-	refused, err = addAll(missing, addState, deleteStates)
-	return stale, refused, err
+// States are Beeline's states that the kernel has.
+type States struct {
+	all  []netlink.XfrmState
+	keys map[stateKey]bool
 }
+
+// ReadStates lists Beeline's states; without IPsec there are none.
+func ReadStates() (States, error) {
+	all, err := ourStates()
+	if errors.Is(err, ErrUnsupported) {
+		err = nil
+	}
+	return newStates(all), err
+}
+
+func newStates(all []netlink.XfrmState) States {
+	s := States{all, make(map[stateKey]bool, len(all))}
+	for i := range all {
+		s.keys[keyOf(&all[i])] = true
+	}
+	return s
+}
+
+// Has reports whether there is a tunnel to this destination with this SPI.
+func (s States) Has(to netip.Addr, spi uint32) bool { return s.keys[stateKey{to, spi}] }
 
 // differences are the states that are missing, by peer, and those that are not wanted any more. It is an error if one is missing that
 // was there before.
-func differences(spec Spec, present []netlink.XfrmState) (missing map[string][]state, stale []netlink.XfrmState, err error) {
-	has, wanted := make(map[stateKey]bool, len(present)), map[stateKey]bool{}
-	for i := range present {
-		has[keyOf(&present[i])] = true
-	}
+func differences(spec Spec, present States) (missing map[string][]state, stale []netlink.XfrmState, err error) {
+	wanted := map[stateKey]bool{}
 	missing = map[string][]state{}
 	for _, p := range spec.Peers {
 		for _, s := range statesOf(p) {
 			key := stateKey{s.to, s.SPI}
 			wanted[key] = true
 			switch {
-			case has[key]:
+			case present.keys[key]:
 			case s.Made:
 				return nil, nil, fmt.Errorf("%w: %#x at %s", ErrGone, s.SPI, s.to)
 			default:
@@ -71,7 +79,7 @@ func differences(spec Spec, present []netlink.XfrmState) (missing map[string][]s
 	if spec.Partial {
 		return missing, nil, nil
 	}
-	for _, s := range present {
+	for _, s := range present.all {
 		if !wanted[keyOf(&s)] {
 			stale = append(stale, s)
 		}
@@ -205,17 +213,4 @@ func Traffics() (map[netip.Addr]map[uint32]Traffic, error) {
 		all[key.to][key.spi] = Traffic{Packets: s.Packets, Bytes: s.Bytes, Rejected: uint64(s.Failed) + uint64(s.Replay) + uint64(s.ReplayWindow)}
 	}
 	return all, nil
-}
-
-// Present reports the tunnels that the kernel has, as destination and SPI.
-func Present() (has func(to netip.Addr, spi uint32) bool, err error) {
-	present, err := ourStates()
-	if errors.Is(err, ErrUnsupported) {
-		err = nil
-	}
-	keys := make(map[stateKey]bool, len(present))
-	for i := range present {
-		keys[keyOf(&present[i])] = true
-	}
-	return func(to netip.Addr, spi uint32) bool { return keys[stateKey{to, spi}] }, err
 }

@@ -38,7 +38,7 @@ func TestDifferences(t *testing.T) {
 		{"unwanted", Spec{}, present, 0, 2, false},
 		{"unknown", Spec{Partial: true}, present, 0, 0, false},
 	} {
-		missing, stale, err := differences(test.spec, test.present)
+		missing, stale, err := differences(test.spec, newStates(test.present))
 		if len(missing["b"]) != test.missing || len(stale) != test.stale || errors.Is(err, ErrGone) != test.gone {
 			t.Errorf("%s: %d missing, %d stale, error %v", test.what, len(missing["b"]), len(stale), err)
 		}
