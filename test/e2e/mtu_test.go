@@ -13,21 +13,37 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 // TestMTUFollowsUplink raises and lowers the uplinks' MTU under traffic: existing and new pods get it at both ends of
-// their veth pairs, and connections continue.
+// their devices, without what encryption adds, and connections continue.
 func TestMTUFollowsUplink(t *testing.T) {
 	t.Parallel()
-	for _, routing := range []string{"ebpf", "kernel"} {
-		t.Run(routing, func(t *testing.T) {
-			c := up(t, testbed.Options{IPv6: true}, "--routing", routing)
+	plain := func(routing string) func(t *testing.T) *cluster {
+		return func(t *testing.T) *cluster { return up(t, testbed.Options{IPv6: true}, "--routing", routing) }
+	}
+	encrypted := func(mode netlab.Encryption) func(t *testing.T) *cluster {
+		return func(t *testing.T) *cluster { return upEncrypted(t, mode, testbed.Options{IPv6: true}) }
+	}
+	for name, k := range map[string]struct {
+		up      func(t *testing.T) *cluster
+		carries func(uplink int) int
+	}{
+		"ebpf":      {plain("ebpf"), func(uplink int) int { return uplink }},
+		"kernel":    {plain("kernel"), func(uplink int) int { return uplink }},
+		"wireguard": {encrypted(netlab.WireGuard), func(uplink int) int { return uplink - 60 }},
+		"ipsec":     {encrypted(netlab.IPsec), func(uplink int) int { return (uplink-52)/4*4 - 2 }}, // RFC 4303, 2.4: padded to 4 bytes
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := k.up(t)
 			p := c.addPods()
 			streams := c.startStreams([2]*testbed.Pod{p.a, p.b}, [2]*testbed.Pod{p.a, p.far}, [2]*testbed.Pod{p.far, p.a})
-			for step, mtu := range []int{9000, 1400, 1500} {
+			for step, uplink := range []int{9000, 1400, 1500} {
 				for _, n := range c.nodes {
-					setUplinkMTU(t, n, mtu)
+					setUplinkMTU(t, n, uplink)
 				}
+				mtu := k.carries(uplink)
 				c.waitMTU(p.a, mtu)
 				c.waitMTU(p.b, mtu)
 				c.waitMTU(p.far, mtu)
