@@ -116,11 +116,14 @@ func stopAgent(ctx context.Context, node *testbed.Node) error {
 	return nil
 }
 
-// writeNodeManifests writes the nodes of the lab as the Node objects that an API server would have.
-func writeNodeManifests(dir string, lab *testbed.Lab) error {
+// writeNodeManifests writes the nodes of the lab, with annotations by their names, as the Node objects that an API server
+// would have.
+func writeNodeManifests(dir string, lab *testbed.Lab, annotations map[string]map[string]string) error {
 	var all bytes.Buffer
 	for _, node := range lab.Nodes() {
-		text, err := yaml.Marshal(services.Node(node))
+		object := services.Node(node)
+		object.Annotations = annotations[node.Name]
+		text, err := yaml.Marshal(object)
 		if err != nil {
 			return fmt.Errorf("encode node %s: %w", node.Name, err)
 		}

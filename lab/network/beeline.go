@@ -34,6 +34,8 @@ type Beeline struct {
 	// poolDevice gives all pods addresses of the wire, from IPPools with this kind of device: Pools, or manifests in labs
 	// without an API server.
 	poolDevice string
+	// encryption is that of packets between pods of different nodes.
+	encryption Encryption
 }
 
 // The networks of this project in the suites network and services.
@@ -121,7 +123,7 @@ func (c Beeline) Name() string { return c.Build.named(c.name) }
 // Description is for the report.
 func (c Beeline) Description() string { return c.Build.described(c.description) }
 
-// Unsupported names a missing binary, or says that the kernel lacks VXLAN.
+// Unsupported names a missing binary, or says which devices or states the kernel lacks.
 func (c Beeline) Unsupported() string {
 	if _, err := c.Build.programs(); err != nil {
 		return "not installed: " + err.Error()
@@ -131,6 +133,10 @@ func (c Beeline) Unsupported() string {
 		return lacks(vxlanDevices)
 	case c.poolDevice == "macvlan":
 		return lacks(macvlanDevices)
+	case c.encryption == WireGuard:
+		return lacks(wireGuardDevices)
+	case c.encryption == IPsec:
+		return lacks(ipsecStates, ipsecDevices)
 	}
 	return ""
 }
@@ -139,13 +145,18 @@ func (c Beeline) Unsupported() string {
 // are ready.
 func (c Beeline) Up(ctx context.Context, lab *testbed.Lab) error {
 	if !hasAPIServer(lab) {
-		if err := writeNodeManifests(manifestsOf(lab), lab); err != nil {
+		if err := writeNodeManifests(manifestsOf(lab), lab, nil); err != nil {
 			return err
 		}
 		if c.poolDevice != "" {
 			if err := writePools(lab, c.poolDevice); err != nil {
 				return err
 			}
+		}
+	}
+	if c.encryption == IPsec {
+		if err := writeIPsecKeys(lab); err != nil {
+			return fmt.Errorf("write keys of IPsec: %w", err)
 		}
 	}
 	var agents []*testbed.Process
@@ -165,6 +176,9 @@ func (c Beeline) Up(ctx context.Context, lab *testbed.Lab) error {
 		if err := waitReady(ctx, lab.Node(i), a); err != nil {
 			return err
 		}
+	}
+	if c.encryption != "" {
+		return c.introduce(ctx, lab)
 	}
 	return nil
 }
@@ -192,7 +206,7 @@ func (c Beeline) start(lab *testbed.Lab, node *testbed.Node) (*testbed.Process, 
 	args := slices.Concat([]string{
 		"run", "--node-name", node.Name, "--socket", agentSocket(node), "--state-dir", filepath.Join(node.StateDir, "agent"),
 		"--bpffs", node.BPFFS, "--cgroup", cgroup, "--metrics-address", "",
-	}, source, c.flags)
+	}, source, c.encryptionFlags(lab, node), c.flags)
 	return start(node, exec.Command(filepath.Join(dir, agentProgram), args...), AgentLog(node), agentPIDFile(node))
 }
 

@@ -98,6 +98,12 @@ func WithNodePorts() []Network {
 	}
 }
 
+// WithEncryption are the networks of the encryption suite, in the order of tables: the nodes, Beeline without encryption
+// and with each kind, and what the kernel has of these kinds.
+func WithEncryption() []Network {
+	return []Network{Node, beelineEBPF, beelineWireGuard, beelineIPsec, kernelWireGuard, kernelIPsec}
+}
+
 // WithPolicies are the networks of the policy suite, in the order of tables. ptp is there to divide ptp-iptables-policy
 // by.
 func WithPolicies() []Network {

@@ -17,6 +17,8 @@ type Reference struct {
 	plugins []string
 	// needs are the parts of the kernel that it has to have.
 	needs []requirement
+	// encryption is that of packets between pods of different nodes.
+	encryption Encryption
 	// rules says that the nodes have conntrack and kube-proxy's rules.
 	rules bool
 	// up makes what else the nodes have; nil: nothing.
@@ -76,9 +78,7 @@ var (
 		name:        "node",
 		description: "plain forwarding: the client sends to the pod's own address by way of the first node, whose stack routes it; no translation, no netfilter",
 		plugins:     []string{"ptp", "host-local"}, up: routePods,
-		plugin: func(lab *testbed.Lab, node *testbed.Node) map[string]any {
-			return map[string]any{"type": "ptp", "mtu": lab.MTU, "ipam": hostLocal(node, podRanges(node), true)}
-		},
+		plugin: func(lab *testbed.Lab, node *testbed.Node) map[string]any { return ptpPlugin(node, lab.MTU) },
 	}
 )
 
@@ -137,6 +137,11 @@ func (r *Reference) Facts(ctx context.Context, lab *testbed.Lab) map[string]stri
 		maps.Copy(facts, r.facts(lab))
 	}
 	return facts
+}
+
+// ptpPlugin is the plugin ptp without masquerade.
+func ptpPlugin(node *testbed.Node, mtu int) map[string]any {
+	return map[string]any{"type": "ptp", "mtu": mtu, "ipam": hostLocal(node, podRanges(node), true)}
 }
 
 func bridgePlugin(node *testbed.Node, mtu int) map[string]any {

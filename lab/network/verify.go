@@ -1,6 +1,7 @@
 package network
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,10 @@ func Verify(ctx context.Context, c Network, from, to *testbed.Pod) error {
 // Exchange sends data from a namespace to a target, which leads to an address in another, and wants all of it back. It
 // returns the sender's address as the receiver sees it.
 func Exchange(ctx context.Context, from testbed.Netns, target netip.AddrPort, to testbed.Netns, at netip.AddrPort) (seen netip.Addr, err error) {
+	return exchange(ctx, from, target, to, at, make([]byte, verifyBytes))
+}
+
+func exchange(ctx context.Context, from testbed.Netns, target netip.AddrPort, to testbed.Netns, at netip.AddrPort, payload []byte) (seen netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
@@ -76,15 +81,15 @@ func Exchange(ctx context.Context, from testbed.Netns, target netip.AddrPort, to
 	_ = conn.SetDeadline(deadline)
 	sent := make(chan error, 1)
 	go func() {
-		_, err := conn.Write(make([]byte, verifyBytes))
+		_, err := conn.Write(payload)
 		sent <- errors.Join(err, conn.(*net.TCPConn).CloseWrite())
 	}()
-	n, err := io.Copy(io.Discard, conn)
+	back, err := io.ReadAll(conn)
 	if err := errors.Join(err, <-sent, <-received); err != nil {
 		return seen, err
 	}
-	if n != verifyBytes {
-		return seen, fmt.Errorf("%d of %d bytes came back", n, verifyBytes)
+	if !bytes.Equal(back, payload) {
+		return seen, fmt.Errorf("%d of %d bytes came back, or others than were sent", len(back), len(payload))
 	}
 	return seen, nil
 }

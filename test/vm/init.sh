@@ -23,7 +23,7 @@ done
 
 # BusyBox's shell prefers its own applets to the programs of these names.
 [ ! -e /usr/bin/dash ] || ln -sf /usr/bin/dash /bin/sh
-[ ! -d /builds ] || export BEELINE_BUILDS=/builds
+[ ! -d /builds ] || export BEELINE_BUILDS=/builds BEELINE_BIN=/builds/current
 export BEELINE_PATIENCE=5
 
 stty raw -echo </dev/ttyS1
