@@ -141,6 +141,11 @@ bench-policy: deps build ## Compare NetworkPolicies and flows, on and off, about
 	bin/beeline-lab bench --suite=policy --quick --out $(BENCH_OUT)-policy
 	@echo 'report: $(abspath $(BENCH_OUT))-policy/report.html'
 
+bench-encryption: USE := bench
+bench-encryption: deps build ## Compare WireGuard and IPsec, by Beeline and by hand, about ten minutes (root)
+	bin/beeline-lab bench --suite=encryption --quick --out $(BENCH_OUT)-encryption
+	@echo 'report: $(abspath $(BENCH_OUT))-encryption/report.html'
+
 bench-applications: USE := bench
 bench-applications: deps build ## Compare redis and HTTP at pods, ClusterIPs and NodePorts, about twenty minutes (root)
 	bin/beeline-lab bench --suite=services --levels 1 --workloads redis_get,redis_set,http_keepalive,http_close --out $(BENCH_OUT)-applications

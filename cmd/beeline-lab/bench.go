@@ -23,6 +23,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/stats"
 	"github.com/beeline-cni/beeline/lab/suite"
 	"github.com/beeline-cni/beeline/lab/suite/cluster"
+	"github.com/beeline-cni/beeline/lab/suite/encryption"
 	"github.com/beeline-cni/beeline/lab/suite/nodeport"
 	"github.com/beeline-cni/beeline/lab/suite/policy"
 	"github.com/beeline-cni/beeline/lab/workload"
@@ -82,6 +83,7 @@ Exit codes: 0 success, 2 wrong usage, 3 no result, or an incomplete one.`,
   beeline-lab bench --suite=services                  ClusterIPs with Beeline and with kube-proxy, about ten minutes
   beeline-lab bench --suite=nodeport --ipv6           external IPv6 packets to NodePorts
   beeline-lab bench --suite=policy                    what NetworkPolicies and flows cost, and whether policies are enforced
+  beeline-lab bench --suite=encryption                WireGuard and IPsec with Beeline and by hand, about ten minutes
   beeline-lab bench --list                            networks and workloads
   beeline-lab bench --kubeconfig ~/.kube/config       a quick run on a cluster
   beeline-lab bench --kubeconfig ~/.kube/config --clean   delete what a crashed run left in the cluster`,
@@ -108,7 +110,7 @@ Exit codes: 0 success, 2 wrong usage, 3 no result, or an incomplete one.`,
 	flags := c.Flags()
 	flags.BoolVar(&f.quick, "quick", false, "a few workloads on one core, at most five minutes (default)")
 	flags.BoolVar(&f.full, "full", false, "all workloads, paths, placements and numbers of processes")
-	flags.StringVar(&f.suite, "suite", suiteNetwork, "what to compare: network (pod to pod), services (ClusterIPs, with up to 10,000 Services), nodeport (external packets), policy (NetworkPolicies)")
+	flags.StringVar(&f.suite, "suite", suiteNetwork, "what to compare: network (pod to pod), services (ClusterIPs, with up to 10,000 Services), nodeport (external packets), policy (NetworkPolicies), encryption (WireGuard and IPsec)")
 	flags.IntSliceVar(&f.levels, "levels", nil, "with --suite=services: comma-separated numbers of Services (default 1,100,1000,10000)")
 	flags.BoolVar(&f.list, "list", false, "list networks and workloads, then exit")
 	flags.StringSliceVar(&f.networks, "networks", nil, "comma-separated networks, see --list (default all; the quick run in labs omits beeline-vxlan and beeline-routed); NAME=PATH adds the networks of the Beeline build in directory PATH")
@@ -254,12 +256,19 @@ func (f *benchFlags) printList(w io.Writer) error {
 		}
 		return cli.Table(w, rows)
 	}
-	for _, l := range workload.All() {
+	all, chosen := workload.All(), []string(nil)
+	switch f.suite {
+	case suitePolicy:
+		chosen = policy.Workloads
+	case suiteEncryption:
+		all, chosen = append(all, workload.NewPaced(0)), encryption.Workloads
+	}
+	for _, l := range all {
 		i, missing := l.Info(), l.Missing()
 		if f.cluster.kubeconfig != "" { // the image has the tools
 			missing = ""
 		}
-		if f.suite != suitePolicy || slices.Contains(policy.Workloads, i.Name) {
+		if chosen == nil || slices.Contains(chosen, i.Name) {
 			rows = append(rows, []string{i.Name, strings.TrimSpace(i.Description + " " + missing)})
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/convergence"
 	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/round"
+	"github.com/beeline-cni/beeline/lab/suite/encryption"
 	pods "github.com/beeline-cni/beeline/lab/suite/network"
 	"github.com/beeline-cni/beeline/lab/suite/nodeport"
 	"github.com/beeline-cni/beeline/lab/suite/policy"
@@ -20,10 +21,11 @@ import (
 
 // The suites of a bench in labs.
 const (
-	suiteNetwork  = "network"
-	suiteServices = "services"
-	suiteNodePort = "nodeport"
-	suitePolicy   = "policy"
+	suiteNetwork    = "network"
+	suiteServices   = "services"
+	suiteNodePort   = "nodeport"
+	suitePolicy     = "policy"
+	suiteEncryption = "encryption"
 )
 
 // Flags that only some suites have: network, network in labs, services, those with both IP families, and network on a
@@ -40,7 +42,7 @@ var (
 func (f *benchFlags) check() error {
 	kind, ok := suites[f.suite]
 	if !ok {
-		return fmt.Errorf("no suite %q; there are: %s, %s, %s, %s", f.suite, suiteNetwork, suiteServices, suiteNodePort, suitePolicy)
+		return fmt.Errorf("no suite %q; there are: %s, %s, %s, %s, %s", f.suite, suiteNetwork, suiteServices, suiteNodePort, suitePolicy, suiteEncryption)
 	}
 	without, where := slices.Concat(kind.without, clusterFlags), "in labs"
 	if f.cluster.kubeconfig != "" {
@@ -67,10 +69,11 @@ type suiteKind struct {
 
 // suites are the suites that run in labs, by name.
 var suites = map[string]suiteKind{
-	suiteNetwork:  {network.All, suiteOrError(pods.New), servicesFlags},
-	suiteServices: {network.WithServices, suiteOrError(services.New), slices.Concat(networkFlags, labFlags, familyFlags)},
-	suiteNodePort: {network.WithNodePorts, suiteOrError(nodeport.New), slices.Concat(networkFlags, labFlags, servicesFlags)},
-	suitePolicy:   {network.WithPolicies, suiteOrError(policy.New), slices.Concat(networkFlags, labFlags, servicesFlags, familyFlags)},
+	suiteNetwork:    {network.All, suiteOrError(pods.New), servicesFlags},
+	suiteServices:   {network.WithServices, suiteOrError(services.New), slices.Concat(networkFlags, labFlags, familyFlags)},
+	suiteNodePort:   {network.WithNodePorts, suiteOrError(nodeport.New), slices.Concat(networkFlags, labFlags, servicesFlags)},
+	suitePolicy:     {network.WithPolicies, suiteOrError(policy.New), slices.Concat(networkFlags, labFlags, servicesFlags, familyFlags)},
+	suiteEncryption: {network.WithEncryption, suiteOrError(encryption.New), slices.Concat(networkFlags, labFlags, servicesFlags, familyFlags)},
 }
 
 // suiteOrError returns a nil interface, not an interface with a nil pointer, for an error.

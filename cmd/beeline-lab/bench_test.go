@@ -43,6 +43,8 @@ func TestBenchUsage(t *testing.T) {
 		"policy on IPv6":     {[]string{"--suite", "policy", "--ipv6"}, "--ipv6 has no meaning"},
 		"policy's levels":    {[]string{"--suite", "policy", "--levels", "1"}, "--levels has no meaning with --suite=policy"},
 		"policy's member":    {[]string{"--suite", "policy", "--networks", "vxlan"}, `no network "vxlan"; there are: node, beeline, beeline-policy-elsewhere`},
+		"encryption's MTU":   {[]string{"--suite", "encryption", "--mtu", "9000"}, "--mtu has no meaning with --suite=encryption"},
+		"encryption's work":  {[]string{"--suite", "encryption", "--workloads", "udp_rr"}, "not one of the suite encryption"},
 		"no such port":       {[]string{"--kubeconfig", "f", "--host-ports", "1"}, "between 1024 and 65535"},
 	}
 	for name, test := range tests {

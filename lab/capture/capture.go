@@ -1,4 +1,6 @@
-// Package capture looks at the frames of a device, for bytes and addresses that must not be in them.
+// Package capture looks at the frames that a device sends, for bytes and addresses that must not be in them. What the
+// devices at both ends of a wire send is all that the wire carries. What a device receives is no such proof: packets that
+// the kernel has decrypted by a policy of IPsec pass the device a second time, in plaintext.
 package capture
 
 import (
@@ -58,7 +60,7 @@ const (
 	pollMicroseconds = 20_000
 )
 
-// Start captures the frames that a device sends and receives, until Stop. A device with a TCP segmentation offload shows
+// Start captures the frames that a device sends, until Stop. A device with a TCP segmentation offload shows
 // segments that are not cut yet.
 func Start(in testbed.Netns, device string, wanted For) (*Capture, error) {
 	c := &Capture{fd: -1, wanted: wanted, seen: Seen{Bytes: map[Flow]int{}}, stop: make(chan struct{}), stopped: make(chan struct{})}
@@ -107,8 +109,9 @@ func (c *Capture) run() {
 	defer close(c.stopped)
 	frame := make([]byte, largest)
 	for {
-		size, _, err := unix.Recvfrom(c.fd, frame, unix.MSG_TRUNC)
+		size, from, err := unix.Recvfrom(c.fd, frame, unix.MSG_TRUNC)
 		switch {
+		case err == nil && !sent(from):
 		case err == nil && size > len(frame):
 			c.err = fmt.Errorf("a frame has %d bytes, and %d at most were expected", size, len(frame))
 			return
@@ -126,6 +129,12 @@ func (c *Capture) run() {
 			}
 		}
 	}
+}
+
+// sent reports whether a frame was sent, by what the kernel says of it.
+func sent(from unix.Sockaddr) bool {
+	link, ok := from.(*unix.SockaddrLinklayer)
+	return ok && link.Pkttype == unix.PACKET_OUTGOING
 }
 
 // Stop ends the capture. It returns an error if frames were missed.

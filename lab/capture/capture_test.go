@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// TestCapture finds a marker, and addresses, in packets that a node sends and in nothing else.
+// TestCapture finds a marker, and addresses, in packets that a node sends and in nothing else, nor where they arrive.
 func TestCapture(t *testing.T) {
 	testenv.Root(t)
 	lab, err := testbed.Up(t.Context(), testbed.Options{Name: "t-capture"})
@@ -27,6 +27,15 @@ func TestCapture(t *testing.T) {
 		}
 	})
 	marker, to := []byte("a marker of some length"), lab.Node(1).Addresses[0].Addr()
+	var listener net.PacketConn // without it, the kernel would send the payload back in an error
+	err = lab.Node(1).Do(func() (err error) {
+		listener, err = net.ListenPacket("udp", netip.AddrPortFrom(to, 9).String())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
 	send := func(wanted For, payload []byte) Seen {
 		t.Helper()
 		c, err := Start(lab.Node(0).Netns, testbed.Uplink, wanted)
@@ -59,6 +68,14 @@ func TestCapture(t *testing.T) {
 	without := send(For{marker, []netip.Prefix{testbed.PodNetworkIPv4}}, marker[1:])
 	if without.Marked != 0 || without.Inside != 0 || without.Bytes[Flow{unix.IPPROTO_UDP, 9}] == 0 {
 		t.Errorf("without it: %+v", without)
+	}
+	back, err := Start(lab.Node(1).Netns, testbed.Uplink, For{marker, own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(For{}, marker)
+	if seen, err := back.Stop(); err != nil || seen.Marked != 0 {
+		t.Errorf("what the other node received: %+v, %v", seen, err)
 	}
 	if _, err := Start(lab.Node(0).Netns, "missing", For{}); err == nil {
 		t.Error("a device that does not exist is captured")

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// agentPatience is how long an agent may take to be ready.
-const agentPatience = 30 * time.Second
+// AgentPatience is how long an agent may take to be ready. Tests on slow machines give it more.
+var AgentPatience = 30 * time.Second
 
 func agentSocket(n *testbed.Node) string  { return filepath.Join(n.StateDir, "agent.sock") }
 func agentPIDFile(n *testbed.Node) string { return filepath.Join(n.StateDir, "agent.pid") }
@@ -47,7 +47,7 @@ func start(node *testbed.Node, cmd *exec.Cmd, logFile, pidFile string) (*testbed
 
 // waitReady waits until the agent of a node says that it is ready. The error ends with the end of its log.
 func waitReady(ctx context.Context, node *testbed.Node, agent *testbed.Process) error {
-	ctx, cancel := context.WithTimeout(ctx, agentPatience)
+	ctx, cancel := context.WithTimeout(ctx, AgentPatience)
 	defer cancel()
 	client := agentapi.NewClient(agentSocket(node))
 	for {
@@ -106,7 +106,7 @@ func stopAgent(ctx context.Context, node *testbed.Node) error {
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, agentPatience)
+	ctx, cancel := context.WithTimeout(ctx, AgentPatience)
 	defer cancel()
 	for runningAgent(node) != 0 {
 		if err := wait.For(ctx, 5*time.Millisecond); err != nil {

@@ -97,7 +97,7 @@ func (c Beeline) encryptionFlags(lab *testbed.Lab, node *testbed.Node) []string 
 // introduce gives nodes the annotations by which the others encrypt to them, and returns when all paths are encrypted. It
 // does what agents do where an API server keeps what they write.
 func (c Beeline) introduce(ctx context.Context, lab *testbed.Lab) error {
-	ctx, cancel := context.WithTimeout(ctx, agentPatience)
+	ctx, cancel := context.WithTimeout(ctx, AgentPatience)
 	defer cancel()
 	nodes := map[string]map[string]string{}
 	err := eachAgent(ctx, lab, func(node *testbed.Node, s *agentapi.Status) error {

@@ -3,6 +3,7 @@ package procstat
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -99,4 +100,17 @@ func packets(fs procfs.FS) (sum uint64, err error) {
 		}
 	}
 	return sum, nil
+}
+
+// KernelWorkers is the CPU time, since some fixed moment, of the kernel's workers: threads that do other parts' work, on
+// any CPU.
+func KernelWorkers() (sum time.Duration) {
+	for pid, p := range Processes() {
+		if strings.HasPrefix(p.Name, "kworker/") {
+			if took, err := ProcessTime(pid); err == nil { // else it has ended
+				sum += took
+			}
+		}
+	}
+	return sum
 }

@@ -23,7 +23,7 @@ func New(run *result.Run) *Document {
 		},
 	}
 	for _, s := range []Section{
-		v.overview(), v.builds(), v.targetSection(), v.services(), v.nodePort(), v.policy(), v.figureTables(), v.routes(),
+		v.overview(), v.builds(), v.targetSection(), v.services(), v.nodePort(), v.policy(), v.encryption(), v.figureTables(), v.routes(),
 		v.latency(), v.cpu(), v.bpf(), v.footprint(), v.studies(), v.trust(), v.environment(),
 	} {
 		s.Tables = slices.DeleteFunc(s.Tables, func(t *Table) bool { return len(t.Rows) == 0 })
@@ -47,6 +47,8 @@ func headline(run *result.Run) string {
 		what = "NodePorts cost"
 	case "policy":
 		what = "NetworkPolicies cost"
+	case "encryption":
+		what = "encryption costs"
 	}
 	return "What " + what + " on this " + where
 }

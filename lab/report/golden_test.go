@@ -50,7 +50,7 @@ func documents() map[string]*Document {
 	faster(newer)
 	return map[string]*Document{
 		"network": New(synthetic(rounds)), "one-round": New(synthetic(1)), "services": New(servicesRun()), "nodeport": New(nodePortRun()),
-		"policy": New(policyRun()), "cluster": New(clusterRun()), "compare": Compare(synthetic(rounds), newer),
+		"policy": New(policyRun()), "encryption": New(encryptionRun()), "cluster": New(clusterRun()), "compare": Compare(synthetic(rounds), newer),
 	}
 }
 

@@ -169,7 +169,7 @@ func TestServicesAreShown(t *testing.T) {
 
 func TestTitleNamesTheSuite(t *testing.T) {
 	for suite, want := range map[string]string{
-		"": "What container networking costs", "services": "What Services cost", "nodeport": "What NodePorts cost", "policy": "What NetworkPolicies cost",
+		"": "What container networking costs", "services": "What Services cost", "nodeport": "What NodePorts cost", "policy": "What NetworkPolicies cost", "encryption": "What encryption costs",
 	} {
 		run := &result.Run{Settings: result.Settings{Suite: suite}}
 		if got := headline(run); got != want+" on this machine" {

@@ -155,6 +155,8 @@ func (v *view) targets() []target {
 		return v.nodePortTargets()
 	case v.run.Policy != nil:
 		return v.policyTargets()
+	case v.run.Encryption != nil:
+		return v.encryptionTargets()
 	}
 	return v.networkTargets()
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
@@ -97,6 +98,9 @@ func (v *view) cautions() []string {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	rounds, discarded := len(v.run.Rounds), len(v.discarded)
+	if emulated(v.run.Environment) {
+		add("The processor is emulated: figures show that things work, and no figure is a speed.")
+	}
 	if kept := rounds - discarded; kept > 0 && kept < 6 {
 		add("Only %s counted: a 95 %% interval of a median needs at least 6, so no difference is decided.", plural(kept, "round"))
 	}
@@ -123,3 +127,6 @@ func (v *view) cautions() []string {
 	}
 	return list
 }
+
+// emulated reports whether the processor is QEMU's TCG, which translates instructions.
+func emulated(e result.Environment) bool { return strings.Contains(e.CPU, "QEMU TCG") }

@@ -33,6 +33,8 @@ const (
 	CPUMessage     = "cpu_per_message"
 	CPULeft        = "cpu_left"
 	Offered        = "offered"
+	CPUSender      = "cpu_sender"
+	CPUReceiver    = "cpu_receiver"
 )
 
 // VersusWire is the suffix of a same-node metric whose ratio is to the node's cross-node sample, as published studies
@@ -61,6 +63,8 @@ var Metrics = []Metric{
 	{CPUMessage, "µs", "lower", ""},
 	{CPULeft, "%", "higher", ""},
 	{Offered, "/s", "", ""},
+	{CPUSender, "%", "lower", ""},
+	{CPUReceiver, "%", "lower", ""},
 }
 
 // MetricNamed returns the metric with that name.

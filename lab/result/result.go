@@ -32,10 +32,12 @@ type Run struct {
 	Samples    []Sample    `json:"samples"`
 	Footprints []Footprint `json:"footprints"`
 	Programs   []Program   `json:"programs"`
-	// Services, NodePort and Policy are set by the suites of these names.
+	// Services, NodePort, Policy and Encryption are set by the suites of these names.
 	Services *Services `json:"services,omitempty"`
 	NodePort *NodePort `json:"nodePort,omitempty"`
 	Policy   *Policy   `json:"policy,omitempty"`
+	// Encryption is nil in runs of other suites.
+	Encryption *Encryption `json:"encryption,omitempty"`
 
 	// Summary and CrossChecks are derived from the samples by package stats, for readers without it.
 	Summary     []Summary    `json:"summary"`
@@ -44,14 +46,15 @@ type Run struct {
 
 // Settings are the parameters of the run.
 type Settings struct {
-	// Mode is quick, full or custom. Suite is services, nodeport or policy; empty means network.
+	// Mode is quick, full or custom. Suite is services, nodeport, policy or encryption; empty means
+	// network.
 	Mode  string `json:"mode"`
 	Suite string `json:"suite,omitempty"`
 	// Rounds is the number of rounds to keep, Seconds the approximate length of one sample.
 	Rounds    int      `json:"rounds"`
 	Seconds   float64  `json:"seconds"`
 	Placement []string `json:"placement"`
-	// MTU is that of the wire, in bytes.
+	// MTU is that of the wire, in bytes; 0 if it differs between workloads.
 	MTU  int  `json:"mtu"`
 	IPv6 bool `json:"ipv6"`
 	// Gate is the rule, fixed before the run, by which a round is discarded.
@@ -160,11 +163,13 @@ type Workload struct {
 	Better string `json:"better"`
 	// Work is the unit of work that CPU time is divided by: "transaction", "GB" or "message".
 	Work string `json:"work"`
-	// Of is the name of the workload of which this one is a variant with another Target and number of Services.
+	// Of is the name of the workload of which this one is a variant: with another Target and number of Services, or MTU.
 	// The baseline has no Services and connects to the server's own address.
 	Of       string `json:"of,omitempty"`
 	Target   Target `json:"target,omitempty"`
 	Services int    `json:"services,omitempty"`
+	// MTU is that of the wire, in bytes, where workloads differ in it.
+	MTU int `json:"mtu,omitempty"`
 }
 
 // Round is one pass over all networks in a random order.

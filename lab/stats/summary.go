@@ -198,7 +198,7 @@ func secondary(w result.Workload) []figure {
 	if w.Work == "GB" {
 		// The kernel sizes the buffer if the workload does not, and differently each time. A buffer larger than the CPU's
 		// cache makes a stream slower, which is one reason for figures with two modes.
-		names = append(names, result.ReceiveBuffer)
+		names = append(names, result.ReceiveBuffer, result.CPUSender, result.CPUReceiver)
 	}
 	for _, name := range names {
 		if name != w.Metric {

@@ -38,6 +38,9 @@ type Testbed struct {
 	Servers map[result.Path]*workload.Servers
 	// Turn counts the samples: servers take turns on ports.
 	Turn int
+	// Account has the CPU time of a sample its own way: passed is what went by on CPUs, or on all for none. nil: the CPU time
+	// is that of the two ends' CPUs.
+	Account func(s *result.Sample, client, server int, passed func(cpus ...int) procstat.Ticks)
 	// unserved says why the server of a cell does not run. The cell's samples fail with that.
 	unserved map[stats.Key]error
 	closers  []func() error
@@ -278,6 +281,9 @@ func (t *Testbed) Measure(ctx context.Context, cell round.Cell, length time.Dura
 		s.Seconds = window.Seconds()
 	}
 	s.CPU = window.Passed(watched...).CPUTime()
+	if t.Account != nil {
+		t.Account(&s, client, cpu, window.Passed)
+	}
 	return s
 }
 

@@ -90,7 +90,7 @@ func fillRoot(ctx context.Context, s store, root, busybox string, k kernel, test
 			return fmt.Errorf("prepare the tests of the programs: %w", err)
 		}
 	}
-	if slices.ContainsFunc(tests, func(t testBinary) bool { return measures(t.dir) && len(t.names) > 0 }) {
+	if slices.ContainsFunc(tests, func(t testBinary) bool { return t.dir == encryptionDir && len(t.names) > 0 }) {
 		for _, name := range benchPrograms {
 			if err := copyProgram(ctx, root, name); err != nil {
 				return err

@@ -41,25 +41,25 @@ func (k kernel) String() string {
 var kernels = []kernel{
 	{
 		version: "6.1", pkg: debian{name: "linux-image-cloud-amd64"},
-		only:  map[string][]string{endToEndDir: oldHooks, adversaryDir: nil},
-		quick: map[string][]string{datapathDir: betweenOldestAndHere, endToEndDir: nil, adversaryDir: nil},
+		only:  map[string][]string{endToEndDir: oldHooks, adversaryDir: nil, encryptionDir: nil},
+		quick: map[string][]string{datapathDir: betweenOldestAndHere, endToEndDir: nil, adversaryDir: nil, encryptionDir: nil},
 	},
 	{
 		version: "6.12", pkg: debian{name: "linux-image-6.12-cloud-amd64"}, complete: true,
-		only:  map[string][]string{datapathDir: withMacvlan, endToEndDir: oldHooks, adversaryDir: nil},
-		quick: map[string][]string{datapathDir: firstAnswers, endToEndDir: firstPrograms, adversaryDir: nil},
+		only:  map[string][]string{datapathDir: withMacvlan, endToEndDir: oldHooks, adversaryDir: nil, encryptionDir: encryptionBench},
+		quick: map[string][]string{datapathDir: firstAnswers, endToEndDir: firstPrograms, adversaryDir: nil, encryptionDir: nil},
 		skip:  attachedAsFilters, network: true, netkit: true,
 	},
 	{
 		version: "6.18", pkg: debian{pattern: `^linux-image-6\.18\.[0-9.]+\+deb13-cloud-amd64$`, suite: "trixie-backports"}, complete: true,
-		only:  map[string][]string{datapathDir: newest},
-		quick: map[string][]string{datapathDir: newest, endToEndDir: nil, adversaryDir: nil},
+		only:  map[string][]string{datapathDir: newest, encryptionDir: nil},
+		quick: map[string][]string{datapathDir: newest, endToEndDir: nil, adversaryDir: nil, encryptionDir: nil},
 		skip:  attachedAsFilters, netkit: true,
 	},
 }
 
 // testedPackages are those whose tests meet the kernel.
-var testedPackages = []string{"internal/device/...", "internal/datapath/...", networkDir, endToEndDir, adversaryDir}
+var testedPackages = []string{"internal/device/...", "internal/datapath/...", networkDir, endToEndDir, adversaryDir, encryptionDir}
 
 // programs of this machine that the tests call and busybox does not have.
 var programs = []string{"nft"}

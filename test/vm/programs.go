@@ -14,19 +14,14 @@ const (
 	adversaryDir = "test/adversary"
 	// instructionsDir wants a machine of its own: see machine.instructions.
 	instructionsDir = "test/instructions"
-	// networksDir has the networks of the bench, and encryptionDir its suite encryption, whole: for the kinds of encryption
-	// that this machine's kernel may lack.
-	networksDir   = "lab/network"
+	// encryptionDir is the bench's suite of that name with its networks: this machine's kernel may have no encryption.
 	encryptionDir = "lab/suite/encryption"
 )
 
 // startsPrograms says whether the tests of the package in dir start this project's programs.
 func startsPrograms(dir string) bool {
-	return measures(dir) || slices.Contains([]string{endToEndDir, adversaryDir, instructionsDir}, dir)
+	return slices.Contains([]string{endToEndDir, adversaryDir, instructionsDir, encryptionDir}, dir)
 }
-
-// measures says whether the tests of the package in dir start the tools of the bench, too.
-func measures(dir string) bool { return dir == networksDir || dir == encryptionDir }
 
 // endToEndPrograms are those of this machine that labs and these tests call. BusyBox has some of these names with less behind them.
 var endToEndPrograms = []string{
@@ -35,7 +30,7 @@ var endToEndPrograms = []string{
 	"/usr/lib/cni/tuning", "/usr/lib/cni/portmap", "/usr/lib/cni/bandwidth", "/usr/lib/cni/bridge", "/usr/lib/cni/host-local", "/usr/lib/cni/loopback",
 }
 
-// benchPrograms are those that the bench calls beside them.
+// benchPrograms are those that the tests of encryptionDir call beside them.
 var benchPrograms = []string{"/usr/lib/cni/ptp", "netperf", "netserver", "iperf3"}
 
 // fillPrograms puts below root what these tests start: the builds of this project's programs, and this machine's programs.

@@ -42,6 +42,9 @@ var oldHooks = []string{
 	"TestTunnelOutlivesAgent",
 }
 
+// encryptionBench is the bench's suite encryption: the machine itself may have no encryption, and one kernel is enough.
+var encryptionBench = []string{"TestNetworks", "TestRun"}
+
 // onNetkit are the tests of internal/datapath that run a second time, on netkit devices: each path of packets once. The tests of programs
 // run on netkit devices alone where there are any: this machine runs them on veth.
 var onNetkit = []string{
@@ -164,8 +167,9 @@ var seconds = map[string]map[string]int{
 		"TestMaglevChoices": 11, "TestEntriesOfExternalClients": 11, "TestVLAN": 10, "TestToWireMasqueraded": 10, "TestNodePortDSRViewsDiffer": 10,
 		"TestNodePortRejected": 10, "TestEchoesCross": 10, "TestSocketReplacement": 10,
 	},
-	networkDir:   {networkTest: 27},
-	adversaryDir: {"TestAttacks": 1800, "TestTwoUplinks": 150},
+	networkDir:    {networkTest: 27},
+	adversaryDir:  {"TestAttacks": 1800, "TestTwoUplinks": 150},
+	encryptionDir: {"TestNetworks": 200, "TestRun": 300},
 	endToEndDir: {
 		"TestTrafficOutlivesAgents": 300, "TestEverybodyReachesEverybody": 180, "TestEverybodyReachesEverybodyThroughTunnels": 180, "TestPolicy": 180,
 		"TestMTUFollowsUplink": 130, "TestChangeOfRoutingUnderTraffic": 120, "TestServices": 75, "TestAnotherVersion": 75, "TestSpoofedSource": 60, "TestPodVanishes": 60,
