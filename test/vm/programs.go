@@ -27,11 +27,11 @@ func startsPrograms(dir string) bool {
 var endToEndPrograms = []string{
 	"bash", "dash", "ip", "bridge", "tc", "bpftool", "sysctl", "ping", "unshare", "getent", "sleep",
 	"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore",
-	"/usr/lib/cni/tuning", "/usr/lib/cni/portmap", "/usr/lib/cni/bandwidth", "/usr/lib/cni/bridge", "/usr/lib/cni/host-local", "/usr/lib/cni/loopback",
+	"/usr/lib/cni/tuning", "/usr/lib/cni/portmap", "/usr/lib/cni/bandwidth", "/usr/lib/cni/bridge", "/usr/lib/cni/ptp", "/usr/lib/cni/host-local", "/usr/lib/cni/loopback",
 }
 
 // benchPrograms are those that the tests of encryptionDir call beside them.
-var benchPrograms = []string{"/usr/lib/cni/ptp", "netperf", "netserver", "iperf3"}
+var benchPrograms = []string{"netperf", "netserver", "iperf3"}
 
 // fillPrograms puts below root what these tests start: the builds of this project's programs, and this machine's programs.
 func fillPrograms(ctx context.Context, root string) error {
