@@ -38,7 +38,7 @@ func TestCapture(t *testing.T) {
 	defer listener.Close()
 	send := func(wanted For, payload []byte) Seen {
 		t.Helper()
-		c, err := Start(lab.Node(0).Netns, testbed.Uplink, wanted)
+		stop, err := Start(lab.Node(0).Netns, testbed.Uplink, wanted)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestCapture(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Millisecond)
-		seen, err := c.Stop()
+		seen, err := stop()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(For{}, marker)
-	if seen, err := back.Stop(); err != nil || seen.Marked != 0 {
+	if seen, err := back(); err != nil || seen.Marked != 0 {
 		t.Errorf("what the other node received: %+v, %v", seen, err)
 	}
 	if _, err := Start(lab.Node(0).Netns, "missing", For{}); err == nil {

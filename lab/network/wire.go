@@ -43,11 +43,11 @@ func VerifyWire(ctx context.Context, n Network, lab *testbed.Lab, from, to *test
 			wanted.Ranges = append(wanted.Ranges, node.PodCIDRs...)
 		}
 	}
-	var captures []*capture.Capture
+	e, flow := EncryptionOf(n)
+	var captures []func() (capture.Seen, error)
 	stop := func() (err error) {
-		_, flow := EncryptionOf(n)
-		for _, c := range captures {
-			seen, failed := c.Stop()
+		for _, end := range captures {
+			seen, failed := end()
 			err = errors.Join(err, failed)
 			w.Frames, w.Marked, w.Inside = w.Frames+seen.Frames, w.Marked+seen.Marked, w.Inside+seen.Inside
 			w.Encrypted += seen.Bytes[flow]
@@ -58,11 +58,11 @@ func VerifyWire(ctx context.Context, n Network, lab *testbed.Lab, from, to *test
 		if node.Name != from.Node && node.Name != to.Node {
 			continue
 		}
-		c, err := capture.Start(node.Netns, testbed.Uplink, wanted)
+		end, err := capture.Start(node.Netns, testbed.Uplink, wanted)
 		if err != nil {
 			return w, errors.Join(fmt.Errorf("node %s: %w", node.Name, err), stop())
 		}
-		captures = append(captures, c)
+		captures = append(captures, end)
 	}
 	for _, address := range to.Addresses {
 		at := netip.AddrPortFrom(address, verifyPort)
@@ -74,7 +74,6 @@ func VerifyWire(ctx context.Context, n Network, lab *testbed.Lab, from, to *test
 	if err := errors.Join(err, stop()); err != nil {
 		return w, fmt.Errorf("%s: capture on the wire: %w", n.Name(), err)
 	}
-	e, _ := EncryptionOf(n)
 	return w, w.check(n.Name(), e)
 }
 

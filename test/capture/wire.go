@@ -2,7 +2,6 @@ package capture
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/beeline-cni/beeline/lab/capture"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
@@ -90,15 +90,15 @@ func (w *Wire) look(frame []byte) {
 	}) {
 		return
 	}
-	h := headerOf(frame)
-	p := Packet{Source: h.source, Destination: h.destination}
+	h := capture.HeaderOf(frame)
+	p := Packet{Source: h.Source, Destination: h.Destination}
 	inRange := func(r netip.Prefix) bool { return r.Contains(p.Source) || r.Contains(p.Destination) }
 	switch {
 	case bytes.Contains(frame, []byte(Marker)):
 		p.Why = "the marker"
 	case slices.ContainsFunc(w.ranges, inRange):
 		p.Why = "an address of a pod"
-	case h.protocol == unix.IPPROTO_UDP && h.port == vxlanPort:
+	case h.Protocol == unix.IPPROTO_UDP && h.Port == vxlanPort:
 		p.Why = "VXLAN"
 	}
 	w.mu.Lock()
@@ -106,43 +106,7 @@ func (w *Wire) look(frame []byte) {
 	if p.Why != "" && len(w.plain) < plainMax {
 		w.plain = append(w.plain, p)
 	}
-	if h.protocol == unix.IPPROTO_ESP || h.protocol == unix.IPPROTO_UDP && h.port == wireGuardPort {
+	if h.Protocol == unix.IPPROTO_ESP || h.Protocol == unix.IPPROTO_UDP && h.Port == wireGuardPort {
 		w.encrypted++
 	}
-}
-
-// header is what look needs of the outer IP header, and of UDP the destination port.
-type header struct {
-	source, destination netip.Addr
-	protocol            byte
-	port                uint16
-}
-
-// headerOf reads the headers of a frame, after VLAN tags; it is empty for other frames.
-func headerOf(frame []byte) (h header) {
-	at := 12
-	kind := func() uint16 {
-		if len(frame) < at+2 {
-			return 0
-		}
-		return binary.BigEndian.Uint16(frame[at:])
-	}
-	for kind() == unix.ETH_P_8021Q || kind() == unix.ETH_P_8021AD {
-		at += 4
-	}
-	var ports int
-	switch ip := frame[min(at+2, len(frame)):]; {
-	case kind() == unix.ETH_P_IP && len(ip) >= 20:
-		h = header{source: netip.AddrFrom4([4]byte(ip[12:16])), destination: netip.AddrFrom4([4]byte(ip[16:20])), protocol: ip[9]}
-		ports = at + 2 + int(ip[0]&0xf)*4
-	case kind() == unix.ETH_P_IPV6 && len(ip) >= 40:
-		h = header{source: netip.AddrFrom16([16]byte(ip[8:24])), destination: netip.AddrFrom16([16]byte(ip[24:40])), protocol: ip[6]}
-		ports = at + 2 + 40
-	default:
-		return h
-	}
-	if len(frame) >= ports+4 {
-		h.port = binary.BigEndian.Uint16(frame[ports+2:])
-	}
-	return h
 }
