@@ -101,7 +101,7 @@ func read(fd int, end <-chan struct{}, see func(frame []byte, sent bool)) error 
 	}
 }
 
-// missed says how many frames the socket had no room for.
+// missed says how many frames the socket was too small for.
 func missed(fd int) error {
 	stats, err := unix.GetsockoptTpacketStats(fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	if err != nil {
