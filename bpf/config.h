@@ -52,6 +52,9 @@ const volatile __u64 config_host_netns = 0;
 const volatile __u16 config_nat_first = 40000;
 const volatile __u16 config_nat_last = 65535;
 
+/* A secret odd number by which external clients are hashed to owners of NAT entries; see nat_owner_external. */
+const volatile __u32 config_nat_hash = 0x9e3779b1;
+
 /* Elements of `nat_slots` and `pending_slots`: half of the sizes of `nat` and `nat_pending`. */
 const volatile __u32 config_nat_slots = 131072;
 const volatile __u32 config_pending_slots = 8192;

@@ -13,13 +13,16 @@
 #include "lib/net/mld.h"
 #include "prog/pod.h"
 
-/* ARP of a pod. It is valid if it is true, whoever sent it: the kernel has no record of who sends replies. */
+/*
+ * ARP of a pod. It is valid if it is true, whoever sent it: the kernel has no record of who sends replies. No policy is
+ * asked, so it carries no other data than what fills a short frame.
+ */
 STAGE from_macvlan_arp(struct packet *p, const struct macvlan_pod *pod)
 {
 	const struct arp *arp = arp_of(p);
 	struct address sender, target;
 
-	if (!arp)
+	if (!arp || p->skb->len > ARP_FRAME)
 		return drop(p, DROP_MALFORMED);
 	address_from_ipv4(&sender, arp->sender);
 	address_from_ipv4(&target, arp->target);

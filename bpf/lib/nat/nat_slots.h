@@ -23,7 +23,7 @@
 /* An owner of at most this many connections loses no TCP connection and no stream. */
 #define NAT_OWNER_SMALL 64
 
-/* The owner id of an external client. */
+/* The owner id of an external client. The hash is secret: a client cannot choose the clients with which it shares one. */
 GLOBAL_FN __u32 nat_owner_external(const struct address *client)
 {
 	__u32 hash;
@@ -35,8 +35,8 @@ GLOBAL_FN __u32 nat_owner_external(const struct address *client)
 	else if (route_kind_of(client) != ROUTE_UNKNOWN)
 		hash = address_hash(client);
 	else
-		hash = client->word[0] * HASH_MULTIPLIER ^ client->word[1];
-	return hash * HASH_MULTIPLIER | NAT_OWNER_EXTERNAL;
+		hash = client->word[0] * config_nat_hash ^ client->word[1];
+	return hash * config_nat_hash | NAT_OWNER_EXTERNAL;
 }
 
 /* The index in `nat_owners`. Owners that share one count as one. */

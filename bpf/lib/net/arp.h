@@ -15,6 +15,9 @@ struct arp {
 	__be32 target;
 } __attribute__((packed));
 
+/* Length of a frame with it: at least that of the shortest Ethernet frame, without the checksum. */
+#define ARP_FRAME 60
+
 /* Types of ICMPv6 (IANA). */
 enum nd_type {
 	ND_ROUTER_SOLICITATION = 133,

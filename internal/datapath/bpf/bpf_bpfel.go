@@ -711,6 +711,7 @@ const (
 	VarConfigMacvlanSource    = "config_macvlan_source"
 	VarConfigMasquerade       = "config_masquerade"
 	VarConfigNatFirst         = "config_nat_first"
+	VarConfigNatHash          = "config_nat_hash"
 	VarConfigNatLast          = "config_nat_last"
 	VarConfigNatSlots         = "config_nat_slots"
 	VarConfigNetkit           = "config_netkit"
@@ -863,6 +864,7 @@ type VariableSpecs struct {
 	ConfigMacvlanSource    *ebpf.VariableSpec `ebpf:"config_macvlan_source"`
 	ConfigMasquerade       *ebpf.VariableSpec `ebpf:"config_masquerade"`
 	ConfigNatFirst         *ebpf.VariableSpec `ebpf:"config_nat_first"`
+	ConfigNatHash          *ebpf.VariableSpec `ebpf:"config_nat_hash"`
 	ConfigNatLast          *ebpf.VariableSpec `ebpf:"config_nat_last"`
 	ConfigNatSlots         *ebpf.VariableSpec `ebpf:"config_nat_slots"`
 	ConfigNetkit           *ebpf.VariableSpec `ebpf:"config_netkit"`
@@ -1016,6 +1018,7 @@ type Variables struct {
 	ConfigMacvlanSource    *ebpf.Variable `ebpf:"config_macvlan_source"`
 	ConfigMasquerade       *ebpf.Variable `ebpf:"config_masquerade"`
 	ConfigNatFirst         *ebpf.Variable `ebpf:"config_nat_first"`
+	ConfigNatHash          *ebpf.Variable `ebpf:"config_nat_hash"`
 	ConfigNatLast          *ebpf.Variable `ebpf:"config_nat_last"`
 	ConfigNatSlots         *ebpf.Variable `ebpf:"config_nat_slots"`
 	ConfigNetkit           *ebpf.Variable `ebpf:"config_netkit"`

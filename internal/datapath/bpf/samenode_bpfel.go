@@ -176,6 +176,7 @@ const (
 	SameNodeVarConfigMacvlanSource    = "config_macvlan_source"
 	SameNodeVarConfigMasquerade       = "config_masquerade"
 	SameNodeVarConfigNatFirst         = "config_nat_first"
+	SameNodeVarConfigNatHash          = "config_nat_hash"
 	SameNodeVarConfigNatLast          = "config_nat_last"
 	SameNodeVarConfigNatSlots         = "config_nat_slots"
 	SameNodeVarConfigNetkit           = "config_netkit"
@@ -318,6 +319,7 @@ type SameNodeVariableSpecs struct {
 	ConfigMacvlanSource    *ebpf.VariableSpec `ebpf:"config_macvlan_source"`
 	ConfigMasquerade       *ebpf.VariableSpec `ebpf:"config_masquerade"`
 	ConfigNatFirst         *ebpf.VariableSpec `ebpf:"config_nat_first"`
+	ConfigNatHash          *ebpf.VariableSpec `ebpf:"config_nat_hash"`
 	ConfigNatLast          *ebpf.VariableSpec `ebpf:"config_nat_last"`
 	ConfigNatSlots         *ebpf.VariableSpec `ebpf:"config_nat_slots"`
 	ConfigNetkit           *ebpf.VariableSpec `ebpf:"config_netkit"`
@@ -489,6 +491,7 @@ type SameNodeVariables struct {
 	ConfigMacvlanSource    *ebpf.Variable `ebpf:"config_macvlan_source"`
 	ConfigMasquerade       *ebpf.Variable `ebpf:"config_masquerade"`
 	ConfigNatFirst         *ebpf.Variable `ebpf:"config_nat_first"`
+	ConfigNatHash          *ebpf.Variable `ebpf:"config_nat_hash"`
 	ConfigNatLast          *ebpf.Variable `ebpf:"config_nat_last"`
 	ConfigNatSlots         *ebpf.Variable `ebpf:"config_nat_slots"`
 	ConfigNetkit           *ebpf.Variable `ebpf:"config_netkit"`

@@ -1,6 +1,8 @@
 package load
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -18,6 +20,12 @@ func countSlots(spec *ebpf.CollectionSpec) error {
 		}
 	}
 	return nil
+}
+
+// natHash is the odd number by which external clients are hashed to owners, of a number that outlives agents.
+func natHash(secret uint64) uint32 {
+	sum := sha256.Sum256(binary.NativeEndian.AppendUint64([]byte("owners of NAT entries"), secret))
+	return binary.NativeEndian.Uint32(sum[:]) | 1
 }
 
 // carrySlots is the carrier of slots. A slot in use is newer. Only the agent expires the NAT entries of slots that do

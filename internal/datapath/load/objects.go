@@ -198,6 +198,11 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 			return nil, fmt.Errorf("set %s: %w", name, err)
 		}
 	}
+	if cfg.HideOwners {
+		if err := spec.Variables[bpf.VarConfigNatHash].Set(natHash(cfg.Handled)); err != nil {
+			return nil, fmt.Errorf("set %s: %w", bpf.VarConfigNatHash, err)
+		}
+	}
 	if cfg.FlowsRate > 0 {
 		if err := spec.Variables[bpf.VarConfigFlowsRate].Set(cfg.FlowsRate); err != nil {
 			return nil, fmt.Errorf("set %s: %w", bpf.VarConfigFlowsRate, err)

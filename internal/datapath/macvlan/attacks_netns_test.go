@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,11 +23,11 @@ import (
 // broadcast is the MAC of all stations.
 var broadcast = fwd.MAC{255, 255, 255, 255, 255, 255}
 
-// arpFrame is ARP that says that sender is at senderMAC.
-func arpFrame(from, to fwd.MAC, operation byte, senderMAC fwd.MAC, sender, target netip.Addr) fixtures.Packet {
+// arpFrame is ARP that says that sender is at senderMAC. The fill follows.
+func arpFrame(from, to fwd.MAC, operation byte, senderMAC fwd.MAC, sender, target netip.Addr, fill ...byte) fixtures.Packet {
 	body := append([]byte{0, 1, 8, 0, 6, 4, 0, operation}, senderMAC[:]...)
 	body = append(append(body, sender.AsSlice()...), make([]byte, 6)...)
-	return fixtures.Eth(from, to).Ether(fixtures.EtherARP).Payload(string(append(body, target.AsSlice()...)))
+	return fixtures.Eth(from, to).Ether(fixtures.EtherARP).Payload(string(append(append(body, target.AsSlice()...), fill...)))
 }
 
 // neighbourFrame is neighbour discovery about target.
@@ -90,6 +92,7 @@ func TestMacvlanAttacks(t *testing.T) {
 		{"ARP: the router is here", attacker.Netns, arpFrame(attacker.Mac, broadcast, 2, attacker.Mac, external4, victim.V4), "from_macvlan spoofed_source"},
 		{"ARP: the router is here, to the neighbour", attacker.Netns, arpFrame(attacker.Mac, victim.Mac, 2, attacker.Mac, external4, victim.V4), "from_macvlan spoofed_source"},
 		{"ARP: the neighbour is at the node", attacker.Netns, arpFrame(n.A.Mac, broadcast, 2, n.A.Mac, victim.V4, external4), "from_macvlan spoofed_source"},
+		{"ARP with data", attacker.Netns, arpFrame(attacker.Mac, victim.Mac, 1, attacker.Mac, attacker.V4, victim.V4, make([]byte, 19)...), "from_macvlan malformed"},
 		{"ARP of another network", attacker.Netns, fixtures.Eth(attacker.Mac, broadcast).Ether(fixtures.EtherARP).Payload("this is no ARP for IPv4 over Ethernet"), "from_macvlan malformed"},
 		{"the router's neighbour advertisement", attacker.Netns, neighbourFrame(fixtures.Eth(attacker.Mac, group).Ipv6(attacker.V6, allNodes), 136, external6), "from_macvlan spoofed_source"},
 		{"a router advertisement", attacker.Netns, neighbourFrame(fixtures.Eth(attacker.Mac, group).Ipv6(attacker.V6, allNodes), 134, external6), "from_macvlan spoofed_source"},
@@ -125,6 +128,20 @@ func TestMacvlanAttacks(t *testing.T) {
 		}
 	}
 	netlab.ExpectNothing(t, received)
+}
+
+// ARP may fill a frame to the shortest length of Ethernet.
+func TestMacvlanShortARP(t *testing.T) {
+	n := netlab.NewNetwork(t, netlab.Options{Cfg: config.Datapath{EBPFRouting: true, Macvlan: true}})
+	pod, neighbour := n.A.AddMacvlan(t, "m1", netlab.MacvlanPods[0]), n.A.AddMacvlan(t, "m2", netlab.MacvlanPods[1])
+	frames := capture(t, neighbour.Netns)
+	sent := arpFrame(pod.Mac, neighbour.Mac, 1, pod.Mac, pod.V4, neighbour.V4, make([]byte, 18)...).Bytes()
+	pod.Send(t, "eth0", sent)
+	for begin := time.Now(); !slices.ContainsFunc(frames(), func(f []byte) bool { return len(f) == len(sent) && bytes.HasSuffix(f, sent[12:]) }); {
+		if time.Since(begin) > netlab.Patience {
+			t.Fatalf("a frame of %d bytes does not arrive; drops: %v", len(sent), n.A.Dropped(t))
+		}
+	}
 }
 
 // fillFlowCache sends packets on each CPU, so that the flow cache knows them when others send the same ones.

@@ -309,3 +309,34 @@ func TestNodePortFlood(t *testing.T) {
 		}
 	})
 }
+
+// Which external clients share an owner depends on a secret of the node. All connections of one client have the same owner.
+func TestOwnersAreSecret(t *testing.T) {
+	owner := func(t *testing.T, cfg config.Datapath, program string, family, client int) uint32 {
+		t.Helper()
+		r := harness.NewServices(t, cfg)
+		v := visits(r, program, family, client)
+		if !v.opens(t) {
+			t.Fatal("no connection comes about")
+		}
+		var entry bpf.NatEntry
+		if err := r.D.Objects.Maps.NatPending.Lookup(bpf.TupleOf(v.f.Client, v.f.Frontend, fixtures.ProtoTCP), &entry); err != nil {
+			t.Fatal(err)
+		}
+		return entry.Owner
+	}
+	eachEntrance(t, func(t *testing.T, program string, family int) {
+		owners := map[uint32]bool{}
+		for secret := range uint64(4) {
+			cfg := config.Datapath{HideOwners: true, Handled: 1 + secret}
+			one := owner(t, cfg, program, family, 1)
+			if again := owner(t, cfg, program, family, 2); again != one {
+				t.Errorf("owners of one client are %#x and %#x", one, again)
+			}
+			owners[one>>16] = true
+		}
+		if len(owners) < 3 { // two of four collide by chance in one of 5000 runs; the secrets are always the same
+			t.Errorf("with four secrets a client has the owners %v", owners)
+		}
+	})
+}
