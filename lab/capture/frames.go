@@ -24,7 +24,13 @@ const (
 // frame is valid during the call, and has the segments of an offload in one. stop sees what has come up to then, and
 // returns an error if frames were missed.
 func Frames(in testbed.Netns, device string, see func(frame []byte, sent bool)) (stop func() error, err error) {
-	fd, err := open(in, device)
+	fd, err := open(in, device, func(fd int) error {
+		err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, queue)
+		if err == nil {
+			err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: pollMicroseconds})
+		}
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("capture frames of %s: %w", device, err)
 	}
@@ -43,7 +49,8 @@ func Frames(in testbed.Netns, device string, see func(frame []byte, sent bool)) 
 	}, nil
 }
 
-func open(in testbed.Netns, device string) (fd int, err error) {
+// open makes a socket of a device that gets frames once it is prepared.
+func open(in testbed.Netns, device string, prepare func(fd int) error) (fd int, err error) {
 	index := 0
 	err = in.Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(device)
@@ -63,11 +70,7 @@ func open(in testbed.Netns, device string) (fd int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, queue)
-	if err == nil {
-		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: pollMicroseconds})
-	}
-	if err == nil {
+	if err = prepare(fd); err == nil {
 		all := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL)) // in network byte order
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index})
 	}

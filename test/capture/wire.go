@@ -39,9 +39,14 @@ type Packet struct {
 	// Why it is plaintext of a pod.
 	Why                 string
 	Source, Destination netip.Addr
+	// Protocol is that of the outer IP header, Frame the first bytes of the frame.
+	Protocol byte
+	Frame    []byte
 }
 
-func (p Packet) String() string { return fmt.Sprintf("%s to %s (%s)", p.Source, p.Destination, p.Why) }
+func (p Packet) String() string {
+	return fmt.Sprintf("%s to %s, protocol %d (%s): %x", p.Source, p.Destination, p.Protocol, p.Why, p.Frame)
+}
 
 // NewWire returns one that looks for packets with addresses in these ranges, with Marker, and of VXLAN, in frames between
 // nodes: those from and to the MACs of machines outside are left out.
@@ -51,15 +56,28 @@ func NewWire(ranges []netip.Prefix, outside ...net.HardwareAddr) *Wire {
 
 // Watch starts to look at the frames of a device.
 func (w *Wire) Watch(netns testbed.Netns, device string) error {
-	stop, err := Start(netns, device, func(frame []byte, _ bool) { w.look(frame) })
+	return w.watch(netns, device, func(frame []byte, _ bool) { w.look(frame) })
+}
+
+// WatchSent starts to look at the frames that a device sends, and not at those that it receives: others forge them.
+func (w *Wire) WatchSent(netns testbed.Netns, device string) error {
+	return w.watch(netns, device, func(frame []byte, sent bool) {
+		if sent {
+			w.look(frame)
+		}
+	})
+}
+
+func (w *Wire) watch(netns testbed.Netns, device string, see func([]byte, bool)) error {
+	stop, err := capture.Copies(netns, device, see)
 	if err != nil {
-		return fmt.Errorf("watch %s: %w", device, err)
+		return err
 	}
-	w.stops = append(w.stops, stop)
+	w.stops = append(w.stops, func() { _ = stop() }) // also of a device that is gone
 	return nil
 }
 
-// Stop ends all that Watch has started.
+// Stop ends all watching.
 func (w *Wire) Stop() {
 	for _, stop := range w.stops {
 		stop()
@@ -81,8 +99,11 @@ func (w *Wire) Encrypted() int {
 	return w.encrypted
 }
 
-// plainMax bounds the packets that a Wire keeps.
-const plainMax = 10_000
+const (
+	// plainMax bounds the packets that a Wire keeps, shown is how many bytes of each it keeps.
+	plainMax = 10_000
+	shown    = 128
+)
 
 func (w *Wire) look(frame []byte) {
 	if len(frame) < 14 || slices.ContainsFunc(w.outside, func(m net.HardwareAddr) bool {
@@ -91,7 +112,7 @@ func (w *Wire) look(frame []byte) {
 		return
 	}
 	h := capture.HeaderOf(frame)
-	p := Packet{Source: h.Source, Destination: h.Destination}
+	p := Packet{Source: h.Source, Destination: h.Destination, Protocol: h.Protocol}
 	inRange := func(r netip.Prefix) bool { return r.Contains(p.Source) || r.Contains(p.Destination) }
 	switch {
 	case bytes.Contains(frame, []byte(Marker)):
@@ -104,6 +125,7 @@ func (w *Wire) look(frame []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p.Why != "" && len(w.plain) < plainMax {
+		p.Frame = bytes.Clone(frame[:min(len(frame), shown)])
 		w.plain = append(w.plain, p)
 	}
 	if h.Protocol == unix.IPPROTO_ESP || h.Protocol == unix.IPPROTO_UDP && h.Port == wireGuardPort {
