@@ -26,6 +26,8 @@ func (a *Agent) tunnelChoice(d node.Desired) agentapi.Choice {
 		}
 	case d.Tunnel.Missing != nil:
 		c.Reason = d.Tunnel.Missing.Error()
+	case a.config.Encryption.On():
+		c.Reason = "encryption takes its place; the VXLAN device takes what the node's stack sends to it"
 	case a.config.Tunnel == node.TunnelVXLAN:
 		c.Reason = "there is no other node"
 	case a.config.Tunnel == node.TunnelAuto:
