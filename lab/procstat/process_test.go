@@ -73,3 +73,11 @@ func TestStatTime(t *testing.T) {
 		t.Errorf("%q, %v; want 3 s", stat.Comm, got)
 	}
 }
+
+// TestKernelWorkers finds time of the kernel's workers: a machine that has booted has some.
+func TestKernelWorkers(t *testing.T) {
+	before := KernelWorkers()
+	if before <= 0 || before > 10*365*24*time.Hour {
+		t.Errorf("the kernel's workers have used %v", before)
+	}
+}

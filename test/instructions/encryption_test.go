@@ -24,7 +24,7 @@ func TestEncryptedTransaction(t *testing.T) {
 		}
 		t.Setenv("BEELINE_BIN", programs.Dir)
 	}
-	labnetwork.AgentPatience = testenv.Patience(labnetwork.AgentPatience)
+	labnetwork.AgentPatience = testenv.Patience(4 * labnetwork.AgentPatience)
 	for _, n := range labnetwork.WithEncryption() {
 		t.Run(n.Name(), func(t *testing.T) {
 			if why := n.Unsupported(); why != "" {

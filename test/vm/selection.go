@@ -169,7 +169,7 @@ var seconds = map[string]map[string]int{
 	},
 	networkDir:    {networkTest: 27},
 	adversaryDir:  {"TestAttacks": 1800, "TestTwoUplinks": 150},
-	encryptionDir: {"TestNetworks": 200, "TestRun": 300},
+	encryptionDir: {"TestNetworks": 15, "TestRun": 300},
 	endToEndDir: {
 		"TestTrafficOutlivesAgents": 300, "TestEverybodyReachesEverybody": 180, "TestEverybodyReachesEverybodyThroughTunnels": 180, "TestPolicy": 180,
 		"TestMTUFollowsUplink": 130, "TestChangeOfRoutingUnderTraffic": 120, "TestServices": 75, "TestAnotherVersion": 75, "TestSpoofedSource": 60, "TestPodVanishes": 60,
