@@ -19,9 +19,12 @@ type Paced struct {
 // PacedName is the name of the workload.
 const PacedName = "tcp_paced"
 
+// PacedSend is the size of its sends in bytes: small enough for the rates of slow machines.
+const PacedSend = 32 << 10
+
 // NewPaced returns the workload with a rate in Gbit/s.
 func NewPaced(rate float64) Paced {
-	description := "One TCP connection held to the same rate for all networks, a tenth of the slowest network's maximum; " +
+	description := "One TCP connection, sends of 32 KB, held to the same rate for all networks, a tenth of the slowest network's maximum; " +
 		"what it costs, not what arrives, tells networks apart."
 	return Paced{iperfTCP{newIperf(PacedName, "TCP at an equal rate", "GB", description)}, rate}
 }
@@ -34,7 +37,7 @@ func (w Paced) Run(ctx context.Context, r Request) (Outcome, error) {
 	if !(w.Rate > 0) {
 		return Outcome{}, errors.New("no rate: no network's maximum is known")
 	}
-	command, reports, err := w.clients(ctx, r, "--fq-rate", fmt.Sprintf("%.0fK", w.Rate*1e6))
+	command, reports, err := w.clients(ctx, r, "--fq-rate", fmt.Sprintf("%.0fK", w.Rate*1e6), "-l", fmt.Sprint(PacedSend))
 	if err != nil {
 		return Outcome{Command: command}, err
 	}

@@ -157,7 +157,8 @@ func checkSamples(t *testing.T, run *result.Run, present []string) {
 			t.Errorf("%s of %s: %v, %s", s.Workload, s.Network, s.Values, s.Error)
 		}
 		for _, rate := range run.Encryption.Paced {
-			if w.Of == workload.PacedName && w.MTU == rate.MTU && s.Values[result.Throughput] > 1.5*rate.Rate {
+			most := 1.5*rate.Rate + 4*8e-9*workload.PacedSend // some sends are under way at either end of a second
+			if w.Of == workload.PacedName && w.MTU == rate.MTU && s.Values[result.Throughput] > most {
 				t.Errorf("%s of %s reaches %.3f Gbit/s, and is held to %.3f", s.Workload, s.Network, s.Values[result.Throughput], rate.Rate)
 			}
 		}
