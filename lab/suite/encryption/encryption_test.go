@@ -188,7 +188,7 @@ func checkWires(t *testing.T, run *result.Run, present []string) {
 			t.Errorf("the wire: %+v", w)
 		}
 	}
-	if len(e.Paced) != 2 || e.Paced[0].MTU != 1500 || e.Paced[1].MTU != 9000 || e.Paced[0].Rate <= 0 || e.Paced[0].Rate*10 != e.Paced[0].Maximum {
+	if len(e.Paced) != 2 || e.Paced[0].MTU != 1500 || e.Paced[1].MTU != 9000 || e.Paced[0].Rate <= 0 || e.Paced[0].Rate != e.Paced[0].Maximum/10 {
 		t.Errorf("rates %+v", e.Paced)
 	}
 }
