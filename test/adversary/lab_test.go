@@ -3,6 +3,7 @@ package adversary
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -241,8 +242,17 @@ func (l *lab) addPodOf(kind podKind, n *node, name, app string) *pod {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	if _, err := l.network(n, kind).Add(l.t.Context(), made, netlab.RuntimeConf(made)); err != nil {
-		l.t.Fatalf("ADD of %s: %v", name, err)
+	network := l.network(n, kind)
+	add := func() error {
+		if _, err := network.Add(l.t.Context(), made, netlab.RuntimeConf(made)); err != nil {
+			return fmt.Errorf("ADD of %s: %w", name, errors.Join(err, network.Delete(l.t.Context(), netlab.RuntimeConf(made))))
+		}
+		return nil
+	}
+	if kind.isMacvlan() { // an emulated machine takes longer to verify the programs than the plugin waits
+		eventually(l.t, add)
+	} else if err := add(); err != nil {
+		l.t.Fatal(err)
 	}
 	p := &pod{Pod: made, app: app, node: n, kind: kind}
 	if err := p.Do(func() error {

@@ -23,7 +23,7 @@
 /* An owner of at most this many connections loses no TCP connection and no stream. */
 #define NAT_OWNER_SMALL 64
 
-/* The owner id of an external client. The hash is secret: a client cannot choose the clients with which it shares one. */
+/* The owner id of an external client. The hash is secret: a client cannot choose the others of its owner. */
 GLOBAL_FN __u32 nat_owner_external(const struct address *client)
 {
 	__u32 hash;
