@@ -112,7 +112,7 @@ func TestMacvlanAttacks(t *testing.T) {
 }
 
 // testAttacks runs the table in all configurations, in one lab.
-func testAttacks(t *testing.T, kinds []podKind, configurations []configuration) {
+func testAttacks(t *testing.T, kinds []podKind, configurations []configuration) *lab {
 	l := newLabOf(t, kinds, configurations[0].flags...)
 	l.configuration = configurations[0]
 	rows, wireRows := attacks(), fromWire()
@@ -152,6 +152,7 @@ func testAttacks(t *testing.T, kinds []podKind, configurations []configuration) 
 			}
 		})
 	}
+	return l
 }
 
 // runKubeProxy runs the rows that depend on Services in the kernel stack.

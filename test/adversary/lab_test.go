@@ -23,6 +23,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/capture"
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
@@ -41,7 +42,9 @@ type lab struct {
 	// captures are those of all pods; wire is at the uplink of the second node.
 	captures []*recording
 	wire     *recording
-	tokens   uint32
+	// sent looks for plaintext in what nodes that encrypt send; nil for others.
+	sent   *capture.Wire
+	tokens uint32
 	// configuration is the one that runs.
 	configuration configuration
 	// kinds are those of the pods: each node has the same pods of each kind.
@@ -182,6 +185,8 @@ func (l *lab) write(name string, text []byte) {
 // start starts the agents of all nodes and waits until they are ready.
 func (l *lab) start(flags ...string) {
 	l.t.Helper()
+	encryption := netlab.EncryptionOf(flags)
+	l.giveKeys(encryption)
 	for _, n := range l.nodes {
 		agent, err := netlab.StartAgent(n.Node, netlab.AgentCommand(programs(l.t), n.Node, l.manifests, append([]string{"--external-ips=" + externalNetworks}, flags...)...))
 		if err != nil {
@@ -199,6 +204,7 @@ func (l *lab) start(flags ...string) {
 			return netlab.API(n.Node).Ready(l.t.Context())
 		})
 	}
+	l.joinEncrypted(encryption)
 }
 
 // kill sends SIGKILL to the agents of all nodes.

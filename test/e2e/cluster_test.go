@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -27,6 +28,8 @@ type cluster struct {
 	// manifests is the directory that all agents read.
 	manifests string
 	nodes     []*node
+	// poolRanges are addresses of pods that no node's range has: a tap looks for them too.
+	poolRanges []netip.Prefix
 	// plugin is the build whose CNI plugin adds pods; nil is current.
 	plugin *programs
 }

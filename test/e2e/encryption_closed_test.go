@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/capture"
 	"github.com/beeline-cni/beeline/test/netlab"
@@ -110,6 +112,14 @@ func TestEncryptionClosed(t *testing.T) {
 			for _, n := range c.nodes {
 				c.waitReady(n)
 			}
+			c.waitStatus(first, func(s *agentapi.Status) error {
+				for _, choice := range s.Choices {
+					if choice.Name == "tunnel" && !strings.Contains(choice.Reason, "encryption takes its place") {
+						return fmt.Errorf("no tunnel of VXLAN, %s", choice.Reason)
+					}
+				}
+				return nil
+			})
 			w := c.tapWire()
 			near, far := c.addPod(first, "near"), c.addPod(second, "far")
 			c.otherRoutes(first, second)

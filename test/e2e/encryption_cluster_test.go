@@ -144,11 +144,11 @@ func (c *cluster) tapWire(outside ...testbed.Netns) tap {
 			c.t.Fatal(err)
 		}
 	}
-	w := tap{capture.NewWire(c.podRanges(), macs...)}
+	w := tap{capture.NewWire(slices.Concat(c.podRanges(), c.poolRanges), macs...)}
 	c.t.Cleanup(w.Stop)
 	for _, n := range c.nodes {
 		var err error
-		if direct := len(c.nodes) == 2; direct { // nothing lies between the uplinks
+		if len(c.nodes) == 2 { // nothing lies between the uplinks
 			err = w.Watch(n.Netns, testbed.Uplink)
 		} else {
 			err = w.Watch(c.lab.Switch(), c.lab.SwitchPort(n.Node))

@@ -103,6 +103,54 @@ func TestEncryptionPending(t *testing.T) {
 	strict.expect(t, "strict")
 }
 
+// TestEncryptionTurnedOn turns encryption on as the manual says, changes its kind and changes it back, while connections go on.
+// Once it is strict nothing goes in plaintext.
+func TestEncryptionTurnedOn(t *testing.T) {
+	t.Parallel()
+	for _, order := range [][]netlab.Encryption{{netlab.WireGuard, netlab.IPsec}, {netlab.IPsec, netlab.WireGuard}} {
+		t.Run(order[0].Name, func(t *testing.T) {
+			for _, mode := range order {
+				needEncryption(t, mode)
+			}
+			c := up(t, testbed.Options{IPv6: true})
+			p := c.addPods()
+			streams := c.startStreams([2]*testbed.Pod{p.a, p.far}, [2]*testbed.Pod{p.far, p.b})
+			for step, mode := range order {
+				if step > 0 { // plaintext is accepted on all nodes, before one sends it
+					for _, n := range c.nodes {
+						c.restart(n, current(t), n.encrypted("--encryption-strict=false")...)
+						streams.waitProgress()
+					}
+				}
+				for _, n := range c.nodes {
+					c.giveKeys([]*node{n}, mode)
+					c.restart(n, current(t), n.encrypted("--encryption-strict=false")...)
+					if mode == netlab.IPsec {
+						c.announce(n)
+					}
+					streams.waitProgress()
+				}
+				for _, n := range c.nodes {
+					c.waitEncrypted(n)
+				}
+				for _, n := range c.nodes {
+					c.restart(n, current(t), n.encrypted()...)
+					streams.waitProgress()
+				}
+				w := c.tapWire()
+				streams.waitProgress()
+				w.expect(t, "strict "+mode.Name)
+				w.Stop()
+				c.waitMTU(p.a, mode.MTU)
+			}
+			streams.finish()
+			for _, n := range c.nodes {
+				c.waitNoProblem(n)
+			}
+		})
+	}
+}
+
 // TestEncryptionOff turns encryption off as the manual says, while connections go on.
 func TestEncryptionOff(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,9 @@ import (
 
 	"github.com/beeline-cni/beeline/lab/apiserver"
 	labnetwork "github.com/beeline-cni/beeline/lab/network"
+	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 // apiLab is a cluster whose agents read from an API server.
@@ -32,21 +34,32 @@ func newAPILab(t *testing.T, flags ...string) *apiLab {
 	}
 	t.Cleanup(func() { server.Close() })
 	for _, n := range c.nodes {
+		if n.encryption = netlab.EncryptionOf(flags); n.encryption == netlab.IPsec {
+			c.writeKeys(n, 1)
+		}
 		c.start(n, programs, append([]string{"--manifests=", "--kubeconfig=" + kubeconfig}, flags...)...)
 	}
 	for _, n := range c.nodes {
 		c.waitReady(n)
 	}
+	for _, n := range c.nodes {
+		if n.encryption != (netlab.Encryption{}) { // the agents announce their keys
+			c.waitEncrypted(n)
+		}
+	}
 	return &apiLab{c, server}
 }
 
 // pod adds a pod with this UID to the first node.
-func (c *apiLab) pod(name, uid string) machine {
+func (c *apiLab) pod(name, uid string) machine { return c.podOn(c.nodes[0], "default", name, uid) }
+
+// podOn adds a pod of a namespace with this UID to a node.
+func (c *apiLab) podOn(n *node, namespace, name, uid string) machine {
 	c.t.Helper()
-	pod := c.newPod(c.nodes[0], name)
-	conf := runtimeConf(pod)
+	pod := c.newPod(n, name)
+	conf := plugin.RuntimeConf(pod, namespace, name)
 	conf.Args = append(conf.Args, [2]string{"K8S_POD_UID", uid})
-	if _, err := c.standard(c.nodes[0]).add(c.t.Context(), pod, conf); err != nil {
+	if _, err := c.standard(n).add(c.t.Context(), pod, conf); err != nil {
 		c.t.Fatal(err)
 	}
 	return machine{name, pod.Netns, pod.Addresses}
@@ -55,9 +68,15 @@ func (c *apiLab) pod(name, uid string) machine {
 // putPod writes the Pod object of a pod to the API server.
 func (c *apiLab) putPod(of machine, uid, app string) {
 	c.t.Helper()
+	c.putPodOn(c.nodes[0], "default", of, uid, app)
+}
+
+// putPodOn writes that of a pod of a namespace on a node.
+func (c *apiLab) putPodOn(n *node, namespace string, of machine, uid, app string) {
+	c.t.Helper()
 	object := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: of.name, UID: types.UID(uid), Labels: map[string]string{"app": app}},
-		Spec:       corev1.PodSpec{NodeName: c.nodes[0].Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: of.name, UID: types.UID(uid), Labels: map[string]string{"app": app}},
+		Spec:       corev1.PodSpec{NodeName: n.Name},
 	}
 	for _, a := range of.addresses {
 		object.Status.PodIPs = append(object.Status.PodIPs, corev1.PodIP{IP: a.String()})

@@ -321,31 +321,36 @@ func refusal(client testbed.Netns, network string, to netip.AddrPort) error {
 func TestServicesThroughTunnels(t *testing.T) {
 	for _, flags := range [][]string{{"--services=kube-proxy"}, {"--routing=kernel"}} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
-			s := newServices(t, append(flags, "--tunnel=vxlan")...)
-			for _, n := range s.nodes[:2] {
-				s.sysctl(n, "net/ipv4/conf/all/rp_filter", "1")
-			}
-			for i := range serviceOfFar {
-				for _, client := range []machine{s.pod, s.node} {
-					s.expectService(client, s.far, serviceOfFar[i])
-				}
-				s.expectService(s.far, s.near, serviceOfNear[i])
-				s.expectDirect(s.pod, s.far, s.far.addresses[i])
-			}
-			s.openNodePort()
-			for i, address := range s.node.addresses {
-				to := netip.AddrPortFrom(address, nodePort)
-				if err := exchangeTCP(s.outside.netns, s.far.netns, netip.AddrPort{}, to); err != nil {
-					t.Errorf("external machine to the node port at %s: %v", to, err)
-				}
-				seen, err := externalUDPAt(s.outside, s.far, to)
-				if err != nil || seen != s.node.addresses[i] {
-					t.Errorf("far sees %s through the node port, want %s (error %v)", seen, s.node.addresses[i], err)
-				}
-			}
-			s.wantNoDropsOn(s.nodes[:2])
+			newServices(t, append(flags, "--tunnel=vxlan")...).expectThroughTunnels()
 		})
 	}
+}
+
+// expectThroughTunnels checks all kinds of connections to Services that the stack translates.
+func (s *services) expectThroughTunnels() {
+	s.t.Helper()
+	for _, n := range s.nodes[:2] {
+		s.sysctl(n, "net/ipv4/conf/all/rp_filter", "1")
+	}
+	for i := range serviceOfFar {
+		for _, client := range []machine{s.pod, s.node} {
+			s.expectService(client, s.far, serviceOfFar[i])
+		}
+		s.expectService(s.far, s.near, serviceOfNear[i])
+		s.expectDirect(s.pod, s.far, s.far.addresses[i])
+	}
+	s.openNodePort()
+	for i, address := range s.node.addresses {
+		to := netip.AddrPortFrom(address, nodePort)
+		if err := exchangeTCP(s.outside.netns, s.far.netns, netip.AddrPort{}, to); err != nil {
+			s.t.Errorf("external machine to the node port at %s: %v", to, err)
+		}
+		seen, err := externalUDPAt(s.outside, s.far, to)
+		if err != nil || seen != s.node.addresses[i] {
+			s.t.Errorf("far sees %s through the node port, want %s (error %v)", seen, s.node.addresses[i], err)
+		}
+	}
+	s.wantNoDropsOn(s.nodes[:2])
 }
 
 // nodePort is a node port of here that leads to the far pod.

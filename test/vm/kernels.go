@@ -46,7 +46,7 @@ var kernels = []kernel{
 	},
 	{
 		version: "6.12", pkg: debian{name: "linux-image-6.12-cloud-amd64"}, complete: true,
-		only:  map[string][]string{datapathDir: withMacvlan, endToEndDir: oldHooks, adversaryDir: nil, encryptionDir: encryptionBench},
+		only:  map[string][]string{datapathDir: withMacvlan, endToEndDir: oldHooks, adversaryDir: {"TestEncryptedAttacks"}, encryptionDir: encryptionBench},
 		quick: map[string][]string{datapathDir: firstAnswers, endToEndDir: firstPrograms, adversaryDir: nil, encryptionDir: nil},
 		skip:  attachedAsFilters, network: true, netkit: true,
 	},
