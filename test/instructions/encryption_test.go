@@ -13,8 +13,14 @@ import (
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
+// workersSpread is how far counts of WireGuard do not repeat: its workers take packets one by one or several at once.
+const workersSpread = 0.05
+
+// mostOfKernel is how many times the instructions of the kernel's own encryption Beeline's may take.
+const mostOfKernel = 1.03
+
 // TestEncryptedTransaction reports what a transaction between pods of two nodes costs with each network of the bench's suite
-// encryption, and between nodes without any.
+// encryption, and between nodes without any. Beeline's encryption may not cost more than the kernel's own of the same kind.
 func TestEncryptedTransaction(t *testing.T) {
 	testenv.Root(t)
 	if os.Getenv("BEELINE_BIN") == "" {
@@ -25,13 +31,24 @@ func TestEncryptedTransaction(t *testing.T) {
 		t.Setenv("BEELINE_BIN", programs.Dir)
 	}
 	labnetwork.AgentPatience = testenv.Patience(4 * labnetwork.AgentPatience)
+	costs := map[string]float64{}
 	for _, n := range labnetwork.WithEncryption() {
 		t.Run(n.Name(), func(t *testing.T) {
 			if why := n.Unsupported(); why != "" {
 				testenv.Missing(t, why)
 			}
-			repeatedCost(t, network{name: n.Name()}, ofBench(t, n))
+			measured := network{name: n.Name()}
+			if kind, _ := labnetwork.EncryptionOf(n); kind == labnetwork.WireGuard {
+				measured.spread = workersSpread
+			}
+			costs[n.Name()] = repeatedCost(t, measured, ofBench(t, n))
 		})
+	}
+	for _, kind := range []string{"wireguard", "ipsec"} {
+		own, kernel := costs["beeline-"+kind], costs["kernel-"+kind]
+		if os.Getenv(clockVariable) != "" && own > kernel*mostOfKernel {
+			t.Errorf("Beeline with %s takes %.0f instructions, more than %.2f times the %.0f of the kernel's own", kind, own, mostOfKernel, kernel)
+		}
 	}
 }
 

@@ -41,12 +41,15 @@ func (k kernel) String() string {
 var kernels = []kernel{
 	{
 		version: "6.1", pkg: debian{name: "linux-image-cloud-amd64"},
-		only:  map[string][]string{endToEndDir: oldHooks, adversaryDir: nil, encryptionDir: nil},
+		only:  map[string][]string{endToEndDir: oldHooks, adversaryDir: nil, encryptionDir: nil, instructionsDir: plainInstructions},
 		quick: map[string][]string{datapathDir: betweenOldestAndHere, endToEndDir: nil, adversaryDir: nil, encryptionDir: nil},
 	},
 	{
 		version: "6.12", pkg: debian{name: "linux-image-6.12-cloud-amd64"}, complete: true,
-		only:  map[string][]string{datapathDir: withMacvlan, endToEndDir: oldHooks, adversaryDir: {"TestEncryptedAttacks"}, encryptionDir: encryptionBench},
+		only: map[string][]string{
+			datapathDir: withMacvlan, endToEndDir: oldHooks, adversaryDir: {"TestEncryptedAttacks"}, encryptionDir: encryptionBench,
+			instructionsDir: plainInstructions,
+		},
 		quick: map[string][]string{datapathDir: firstAnswers, endToEndDir: firstPrograms, adversaryDir: nil, encryptionDir: nil},
 		skip:  attachedAsFilters, network: true, netkit: true,
 	},

@@ -45,6 +45,9 @@ var oldHooks = []string{
 // encryptionBench is the bench's suite encryption: the machine itself may have no encryption, and one kernel is enough.
 var encryptionBench = []string{"TestNetworks", "TestRun"}
 
+// plainInstructions are the counts on kernels but the newest, which counts what encryption costs, too.
+var plainInstructions = []string{"TestTransaction"}
+
 // onNetkit are the tests of internal/datapath that run a second time, on netkit devices: each path of packets once. The tests of programs
 // run on netkit devices alone where there are any: this machine runs them on veth.
 var onNetkit = []string{
