@@ -93,7 +93,7 @@ func (l *loader) Open(programs []string, log *slog.Logger) (*Objects, error) {
 }
 
 // Commit pins the maps in use and removes the pins of the previous version. Call it when the tables are filled and
-// every device has the new programs. Until then the next agent adopts the old maps, and a crash leaves the old state
+// every device has the new programs, except those of pods that are closed without. Until then the next agent adopts the old maps, and a crash leaves the old state
 // intact. A second call only restores missing pins.
 func (o *Objects) Commit() error {
 	if o.Committed {
