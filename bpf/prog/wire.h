@@ -16,8 +16,9 @@
 #include "lib/nat/nat_rewrite.h"
 #include "lib/policy/conntrack.h"
 
-/* skb->pkt_type of a frame to the device's own address (linux/if_packet.h). */
+/* skb->pkt_type of a frame to the device's own address, and to another host's (linux/if_packet.h). */
 #define PACKET_HOST 0
+#define PACKET_OTHERHOST 3
 
 /* VLAN id of a VLAN tag (IEEE 802.1Q, 9.6). */
 #define VLAN_ID 0xfff
@@ -102,6 +103,17 @@ STAGE from_wire_lookup(struct packet *p, struct flow_cache_entry **cached)
 	return NEXT;
 }
 
+/*
+ * A packet in a frame to a group, which the kernel stack may take if it is no TCP: plaintext of what has to be encrypted
+ * is dropped here as well.
+ */
+STAGE from_wire_group(struct packet *p)
+{
+	if (route_kind_of(&p->source) != ROUTE_ENCRYPTED || source_valid_from_wire(&p->source, &p->destination))
+		return PASS;
+	return drop(p, DROP_UNENCRYPTED);
+}
+
 /* Maximum priority tags of a frame. */
 #define PRIORITY_TAGS 2
 
@@ -133,8 +145,9 @@ int from_wire(struct __sk_buff *skb)
 	 * Frames to other hosts (flooded by a switch, mirrored, or on a promiscuous device) and broadcasts are not
 	 * forwarded. They and malformed packets are left to the kernel stack.
 	 */
-	if (skb->pkt_type == PACKET_HOST && packet_parse(&p) == NEXT && packet_is_ip(&p))
-		v = from_wire_lookup(&p, &fc);
+	if ((skb->pkt_type == PACKET_HOST || (config_strict_encryption && skb->pkt_type != PACKET_OTHERHOST)) &&
+	    packet_parse(&p) == NEXT && packet_is_ip(&p))
+		v = skb->pkt_type == PACKET_HOST ? from_wire_lookup(&p, &fc) : from_wire_group(&p);
 	if (v == NEXT && fc)
 		v = from_wire_forward(&p, fc);
 	if (config_macvlan && checked_take(skb) && (v == NEXT || v == PASS) && packet_has(&p, 0))

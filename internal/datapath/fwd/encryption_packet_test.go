@@ -80,10 +80,15 @@ func TestFromWireDropsPlaintext(t *testing.T) {
 			}
 			for what, dst := range map[string]fixtures.Member{"a pod": fixtures.PodA, "this node": fixtures.NodeA} {
 				cases = append(cases, harness.Drops(name+" of another node's pod to "+what, brings(fixtures.PodT, dst), uint32(bpf.DropReasonDROP_UNENCRYPTED)))
+				// Linux takes UDP and ICMP from frames to a group, whatever their destination.
+				p := transport(fixtures.FromWire().Ip(fixtures.PodT.Addr(family), dst.Addr(family)).Macs(fixtures.NodeB.Mac, fwd.MAC{255, 255, 255, 255, 255, 255}))
+				cases = append(cases, harness.Drops(name+" of another node's pod in a broadcast to "+what, harness.WireBrings(p), uint32(bpf.DropReasonDROP_UNENCRYPTED)))
 			}
 			cases = append(cases,
 				harness.Drops(name+" of another node to a pod", brings(fixtures.NodeT, fixtures.PodA), uint32(bpf.DropReasonDROP_UNENCRYPTED)),
 				harness.Passes(name+" of another node to this node", brings(fixtures.NodeT, fixtures.NodeA)),
+				harness.Passes(name+" of another node in a broadcast to this node", harness.WireBrings(
+					transport(fixtures.FromWire().Ip(fixtures.NodeT.Addr(family), fixtures.NodeA.Addr(family)).Macs(fixtures.NodeB.Mac, fwd.MAC{255, 255, 255, 255, 255, 255})))),
 			)
 		})
 		t.Run(fixtures.CfgName(cfg), func(t *testing.T) {
