@@ -59,6 +59,11 @@ func (s *Server) write(method string, asked request, body []byte) (runtime.Objec
 		return nil, fmt.Errorf("decode %s of %s %s: %w", method, asked.kind.name, asked.name, err)
 	}
 	m, key := next.(metav1.Object), "/"+asked.name
+	if method == http.MethodPatch {
+		if err := removeAnnotations(m, body); err != nil {
+			return nil, err
+		}
+	}
 	if method == http.MethodPost {
 		if key = "/" + m.GetName(); c.objects[key] != nil {
 			return nil, apierrors.NewAlreadyExists(of, m.GetName())
@@ -76,6 +81,24 @@ func (s *Server) write(method string, asked request, body []byte) (runtime.Objec
 	m.SetResourceVersion(version)
 	s.put(c, key, next)
 	return next, nil
+}
+
+// removeAnnotations removes those that a merge patch has as null.
+func removeAnnotations(m metav1.Object, patch []byte) error {
+	var patched struct {
+		Metadata struct{ Annotations map[string]*string }
+	}
+	if err := json.Unmarshal(patch, &patched); err != nil {
+		return fmt.Errorf("decode the annotations of a patch: %w", err)
+	}
+	annotations := m.GetAnnotations()
+	for name, value := range patched.Metadata.Annotations {
+		if value == nil {
+			delete(annotations, name)
+		}
+	}
+	m.SetAnnotations(annotations)
+	return nil
 }
 
 // preconditions are those of a write to an existing object. A patch names no version.

@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 	beeline "github.com/beeline-cni/beeline/internal/cluster/apiserver"
@@ -164,4 +167,38 @@ func TestStatusOfIPPools(t *testing.T) {
 	if response.StatusCode != http.StatusBadRequest {
 		t.Errorf("half an object: %s", response.Status)
 	}
+}
+
+// Agents write the annotations of Nodes, and remove them; their conditions are not kept.
+func TestAnnotationsOfNodes(t *testing.T) {
+	s, url := startServer(t)
+	put(t, s, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{"stays": "as it is"}}})
+	patch := func(path, kind, body string) {
+		t.Helper()
+		request, err := http.NewRequest(http.MethodPatch, url+"/api/v1/nodes/n1"+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", kind)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", body, response.Status)
+		}
+	}
+	expect := func(want map[string]string) {
+		t.Helper()
+		n := Objects[*corev1.Node](s)[0]
+		if diff := cmp.Diff(want, n.Annotations); diff != "" || len(n.Status.Conditions) > 0 {
+			t.Errorf("conditions %v, annotations (-want +got):\n%s", n.Status.Conditions, diff)
+		}
+	}
+	patch("", string(types.MergePatchType), `{"metadata": {"annotations": {"key": "a", "other": "b"}}}`)
+	patch("/status", string(types.StrategicMergePatchType), `{"status": {"conditions": [{"type": "Ready"}]}}`)
+	expect(map[string]string{"stays": "as it is", "key": "a", "other": "b"})
+	patch("", string(types.MergePatchType), `{"metadata": {"annotations": {"key": null}}}`)
+	expect(map[string]string{"stays": "as it is", "other": "b"})
 }

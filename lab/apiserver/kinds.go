@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"fmt"
+	"net/http"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
@@ -38,8 +40,12 @@ var kinds = []*kind{
 	{v1alpha1.SchemeGroupVersion, "ipclaims", &v1alpha1.IPClaim{}, &v1alpha1.IPClaimList{}},
 }
 
-// kept reports whether the server keeps what clients write: only agents write objects of their own group.
-func (k *kind) kept() bool { return k.group == v1alpha1.SchemeGroupVersion }
+// keeps reports whether the server keeps what a request writes: only agents write objects of their own group, and patch the annotations
+// and taints of Nodes. A patch of a Node's status is a strategic merge patch.
+func (k *kind) keeps(r *http.Request) bool {
+	return k.group == v1alpha1.SchemeGroupVersion ||
+		k.name == "nodes" && r.Method == http.MethodPatch && r.Header.Get("Content-Type") == string(types.MergePatchType)
+}
 
 func kindNamed(group schema.GroupVersion, name string) *kind {
 	for _, k := range kinds {

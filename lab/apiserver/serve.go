@@ -29,7 +29,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	asked, ok := parse(r)
 	if r.Method != http.MethodGet {
-		if asked.kind != nil && asked.kind.kept() {
+		if asked.kind != nil && asked.kind.keeps(r) {
 			s.keep(w, r, asked)
 		} else {
 			s.accept(w, r, asked)
