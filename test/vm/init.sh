@@ -17,7 +17,7 @@ mount -t cgroup2 cgroup /sys/fs/cgroup
 mount --make-rshared /
 ip link set lo up
 # The kernel loads some of these on demand, but not reliably tcx, clsact and nftables expressions.
-for module in veth sch_ingress cls_bpf nf_tables nft_masq nft_ct nft_nat nft_chain_nat nft_fib_inet dummy macvlan bridge vxlan wireguard xfrm_user xfrm_interface esp4 esp6; do
+for module in veth sch_ingress cls_bpf nf_tables nft_masq nft_ct nft_nat nft_chain_nat nft_fib_inet dummy macvlan bridge vxlan wireguard xfrm_user xfrm_interface esp4 esp6 tun; do
 	modprobe "$module" 2>/dev/null
 done
 
