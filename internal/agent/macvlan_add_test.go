@@ -301,7 +301,7 @@ func TestFirstMacvlansAtOnce(t *testing.T) {
 	})
 }
 
-// Where one of the two programs cannot be attached or loaded, no macvlan device is prepared, and other pods are added. A pod of an earlier
+// Where one of the two programs is not attached or not loaded, no macvlan device is prepared, and other pods are added. A pod of an earlier
 // agent is closed, and everything else is committed. The next request tries again.
 func TestMacvlanProgramMissing(t *testing.T) {
 	for _, program := range []string{"from_macvlan", "to_macvlan"} {

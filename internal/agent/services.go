@@ -42,7 +42,6 @@ func (c Config) datapath(w mode.Modes) (config.Datapath, error) {
 		FlowsSample:   uint32(c.FlowsSample),
 		DSR:           c.NodePortMode == lb.NodePortDSR,
 		HostNetns:     host,
-		HideOwners:    true,
 		NATPorts:      localport.Range(c.NATPorts),
 		MaglevSize:    int(c.MaglevTableSize),
 		Cgroup:        w.Cgroup,

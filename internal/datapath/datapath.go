@@ -99,8 +99,8 @@ func Assemble(o *load.Objects) *Datapath {
 }
 
 // Commit pins the maps in use and removes the pins of the previous version. Call it when the tables are filled and
-// every device has the new programs, except those of pods that are closed without. Until then the next agent adopts the old maps, and a crash leaves the old state
-// intact. A second call only restores missing pins.
+// every device has the new programs, except the devices of closed pods. Until then the next agent adopts the old maps, and
+// a crash leaves the old state intact. A second call only restores missing pins.
 func (d *Datapath) Commit() error { return d.objects.Commit() }
 
 // SameNode loads the programs of same-node sockets for sockets of the cgroup: see package samenode.

@@ -83,7 +83,7 @@ func (s *Server) write(method string, asked request, body []byte) (runtime.Objec
 	return next, nil
 }
 
-// removeAnnotations removes those that a merge patch has as null.
+// removeAnnotations removes the annotations that are null in a merge patch.
 func removeAnnotations(m metav1.Object, patch []byte) error {
 	var patched struct {
 		Metadata struct{ Annotations map[string]*string }

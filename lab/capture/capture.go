@@ -42,7 +42,7 @@ type Seen struct {
 // Start captures the frames that a device sends, until stop, which returns an error if frames were missed.
 func Start(in testbed.Netns, device string, wanted For) (stop func() (Seen, error), err error) {
 	seen := Seen{Bytes: map[Flow]int{}}
-	end, err := Frames(in, device, func(frame []byte, sent bool) {
+	end, err := Copies(in, device, func(frame []byte, sent bool) {
 		if sent {
 			seen.count(frame, wanted)
 		}

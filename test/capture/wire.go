@@ -59,7 +59,7 @@ func (w *Wire) Watch(netns testbed.Netns, device string) error {
 	return w.watch(netns, device, func(frame []byte, _ bool) { w.look(frame) })
 }
 
-// WatchSent starts to look at the frames that a device sends, and not at those that it receives: others forge them.
+// WatchSent starts to look at the frames that a device sends only: what it receives others forge.
 func (w *Wire) WatchSent(netns testbed.Netns, device string) error {
 	return w.watch(netns, device, func(frame []byte, sent bool) {
 		if sent {

@@ -170,7 +170,7 @@ func TestEncryptionManyPeers(t *testing.T) {
 			}
 
 			started := time.Now()
-			c.restart(n, current(t), n.flagsOf(mode)...)
+			c.restart(n, current(t), n.encrypted()...)
 			c.waitPeers(n, path, manyPeers)
 			t.Logf("the agent restarts: %v", time.Since(started))
 			if kept := c.sessions(n); !maps.Equal(kept, before) {
@@ -211,17 +211,9 @@ func upAlone(t *testing.T, mode netlab.Encryption) (c *cluster, n *node, path st
 	c = newCluster(t, testbed.Options{Nodes: 1})
 	n = c.nodes[0]
 	c.giveKeys(c.nodes, mode)
-	c.start(n, current(t), n.flagsOf(mode)...)
+	c.start(n, current(t), n.encrypted()...)
 	c.waitReady(n)
 	return c, n, path
-}
-
-// flagsOf are the flags of an agent of this mode.
-func (n *node) flagsOf(mode netlab.Encryption) []string {
-	if !encrypts(mode) {
-		return nil
-	}
-	return n.encrypted()
 }
 
 func encrypts(mode netlab.Encryption) bool { return slices.Contains(encryptions, mode) }

@@ -30,7 +30,7 @@ var endToEndPrograms = []string{
 	"/usr/lib/cni/tuning", "/usr/lib/cni/portmap", "/usr/lib/cni/bandwidth", "/usr/lib/cni/bridge", "/usr/lib/cni/ptp", "/usr/lib/cni/host-local", "/usr/lib/cni/loopback",
 }
 
-// benchPrograms are those that the tests of encryptionDir call beside them.
+// benchPrograms are the programs that only the tests of encryptionDir call.
 var benchPrograms = []string{"netperf", "netserver", "iperf3"}
 
 // fillPrograms puts below root what these tests start: the builds of this project's programs, and this machine's programs.

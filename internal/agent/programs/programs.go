@@ -123,7 +123,7 @@ func (p *Programs) attachNode(endpoints *endpoint.Endpoints, tunnel, encrypted i
 	for _, at := range present {
 		// The programs stay on the tunnel devices as long as these exist: without them they would accept packets of
 		// anyone. RemoveTunnel and RemoveEncryption detach them.
-		if !wanted[at.Device] && !endpoints.Has(at.Device) && at.Device != vxlan.Name && at.Device != wireguard.Name && at.Device != ipsec.Name {
+		if !wanted[at.Device] && !endpoints.Has(at.Device) && !netdev.IsTunnel(at.Device) {
 			errs = append(errs, p.Datapath.Detach(at.Device))
 			delete(p.attached, at.Device)
 		}

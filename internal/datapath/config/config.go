@@ -17,8 +17,6 @@ type Datapath struct {
 	Netkit bool
 	// Handled is the number that marks handled packets (bpf/lib/fwd/handled.h), the same in all programs; 0 is a random one.
 	Handled uint64
-	// HideOwners hashes external clients to owners of NAT entries by a secret that Handled gives: no client chooses the others of its owner.
-	HideOwners bool
 	// Macvlan says that pods may have macvlan devices on uplinks. It needs EBPFRouting and HostNetns.
 	Macvlan bool
 	// MacvlanSource is the number of which the source MAC of the node's frames to its macvlan pods is made

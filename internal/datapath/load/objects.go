@@ -93,8 +93,8 @@ func (l *loader) Open(programs []string, log *slog.Logger) (*Objects, error) {
 }
 
 // Commit pins the maps in use and removes the pins of the previous version. Call it when the tables are filled and
-// every device has the new programs, except those of pods that are closed without. Until then the next agent adopts the old maps, and a crash leaves the old state
-// intact. A second call only restores missing pins.
+// every device has the new programs, except the devices of closed pods. Until then the next agent adopts the old maps, and
+// a crash leaves the old state intact. A second call only restores missing pins.
 func (o *Objects) Commit() error {
 	if o.Committed {
 		return o.Pins.renew(o.ByName, o.Log)
@@ -176,6 +176,7 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 		bpf.VarConfigToPod:       cfg.NeedsToPod(),
 		bpf.VarConfigToWire:      cfg.NeedsToWire(),
 		bpf.VarConfigHandled:     cfg.Handled,
+		bpf.VarConfigNatHash:     natHash(cfg.Handled),
 		bpf.VarConfigMacvlan:     cfg.Macvlan,
 		// Locally administered and unicast, in the order of bytes in memory.
 		bpf.VarConfigMacvlanSource: cfg.MacvlanSource&^0x03 | 0x02,
@@ -196,11 +197,6 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)
-		}
-	}
-	if cfg.HideOwners {
-		if err := spec.Variables[bpf.VarConfigNatHash].Set(natHash(cfg.Handled)); err != nil {
-			return nil, fmt.Errorf("set %s: %w", bpf.VarConfigNatHash, err)
 		}
 	}
 	if cfg.FlowsRate > 0 {

@@ -328,7 +328,7 @@ func TestOwnersAreSecret(t *testing.T) {
 	eachEntrance(t, func(t *testing.T, program string, family int) {
 		owners := map[uint32]bool{}
 		for secret := range uint64(4) {
-			cfg := config.Datapath{HideOwners: true, Handled: 1 + secret}
+			cfg := config.Datapath{Handled: 1 + secret}
 			one := owner(t, cfg, program, family, 1)
 			if again := owner(t, cfg, program, family, 2); again != one {
 				t.Errorf("owners of one client are %#x and %#x", one, again)

@@ -58,8 +58,7 @@ func newStates(all []netlink.XfrmState) States {
 // Has reports whether there is a tunnel to this destination with this SPI.
 func (s States) Has(to netip.Addr, spi uint32) bool { return s.keys[stateKey{to, spi}] }
 
-// differences are the states that are missing, by peer, and those that are not wanted any more. It is an error if one is missing that
-// was there before.
+// differences are the missing states, by peer, and the unwanted ones. It is an error if a state is missing that was there before.
 func differences(spec Spec, present States) (missing map[string][]state, stale []netlink.XfrmState, err error) {
 	wanted := map[stateKey]bool{}
 	missing = map[string][]state{}

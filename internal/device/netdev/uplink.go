@@ -46,7 +46,7 @@ func FindUplink(name string, nodeAddresses []netip.Addr) (Uplink, error) {
 		}
 		return uplinkOf(link, addresses), nil
 	}
-	links = slices.DeleteFunc(links, func(l netlink.Link) bool { return isTunnel(l.Attrs().Name) })
+	links = slices.DeleteFunc(links, func(l netlink.Link) bool { return IsTunnel(l.Attrs().Name) })
 	for _, link := range links {
 		attrs := link.Attrs()
 		if attrs.Flags&net.FlagUp != 0 && attrs.Flags&net.FlagLoopback == 0 && holdsOne(addresses[attrs.Index], nodeAddresses) {
@@ -88,8 +88,9 @@ func hasEthernet(attrs *netlink.LinkAttrs) error {
 	return fmt.Errorf("%w: packets of device %s have no Ethernet header (link type %s): choose another one with --uplink", ErrNoUplink, attrs.Name, attrs.EncapType)
 }
 
-// isTunnel reports whether a device leads to other nodes by tunnels. Those of Beeline hold the node's addresses too.
-func isTunnel(name string) bool { return slices.Contains(tunnels, name) }
+// IsTunnel reports whether Beeline has made a device with this name for tunnels to other nodes. Such devices hold the node's
+// addresses too.
+func IsTunnel(name string) bool { return slices.Contains(tunnels, name) }
 
 var tunnels = []string{vxlan.Name, wireguard.Name, ipsec.Name}
 
@@ -118,7 +119,7 @@ func FindMoreUplinks(main Uplink, names []string, routes route.Table) (more []Up
 		names = nil
 		defaults := routes.DefaultDevices()
 		for _, link := range links {
-			if attrs := link.Attrs(); attrs.Flags&net.FlagUp != 0 && attrs.Flags&net.FlagLoopback == 0 && slices.Contains(defaults, attrs.Index) && !isTunnel(attrs.Name) {
+			if attrs := link.Attrs(); attrs.Flags&net.FlagUp != 0 && attrs.Flags&net.FlagLoopback == 0 && slices.Contains(defaults, attrs.Index) && !IsTunnel(attrs.Name) {
 				names = append(names, attrs.Name)
 			}
 		}
