@@ -117,7 +117,8 @@ GLOBAL_FN __be16 nat_port_candidate(const struct tuple *key, __u32 owner, __u32 
 	if (reserved && attempt >= NAT_PORT_ATTEMPTS / 8 && attempt < NAT_PORT_ATTEMPTS / 4) {
 		ports = reserved; /* all others may be borrowed */
 	} else if (attempt < NAT_PORT_ATTEMPTS / 2) {
-		start *= 2 * attempt + 1; /* odd, so the product is as random as start */
+		/* Multiples of one hash would not do: in steps of nearly 2^18 they are all in one block. */
+		start = service_hash_word(start, attempt);
 	}
 	start += attempt;
 	if (attempt >= NAT_PORT_ATTEMPTS / 4 && attempt < NAT_PORT_ATTEMPTS / 2) {

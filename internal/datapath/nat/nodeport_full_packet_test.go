@@ -246,6 +246,17 @@ func TestNodePortClientLeavesPorts(t *testing.T) {
 	})
 }
 
+// A new connection finds one of the free ports when nearly half of them are in use, whichever block its client has.
+func TestNodePortFindsFreePorts(t *testing.T) {
+	const ports, open, blocks = 256, 120, 4
+	for _, family := range fixtures.Families {
+		for secret := range uint64(2 * blocks) {
+			r := harness.NewServices(t, config.Datapath{NATPorts: localport.Range{First: 50000, Last: 50000 + ports - 1}, Handled: 1 + secret})
+			establish(t, r, bpf.ProgFromWire, family, open)
+		}
+	}
+}
+
 // A SYN flood of many sources uses all NAT ports, and no established connection loses its port to it: not one of a client
 // with many connections, and not one with a port outside its block.
 func TestNodePortFloodOfAllPorts(t *testing.T) {
