@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -91,6 +92,52 @@ func TestReportErrors(t *testing.T) {
 		code, _, stderr := beelineLab(t, c.args...)
 		if code != 1 || !strings.Contains(stderr, c.want) {
 			t.Errorf("%q: exit code %d, %q; want 1, %q", c.args, code, stderr, c.want)
+		}
+	}
+}
+
+// --fail-if decides the exit code, and the files say the same.
+func TestReportFailIf(t *testing.T) {
+	a, b := results(t), results(t)
+	content, err := os.ReadFile(filepath.Join(b, "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slower := regexp.MustCompile(`("agentRSSBytes": )\d+`).ReplaceAll(content, []byte("${1}900000000"))
+	if err := os.WriteFile(filepath.Join(b, "results.json"), slower, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := func(name string) string { return filepath.Join(b, name) }
+	files := []string{"--json", out("c.json"), "--junit", out("c.xml"), "--openmetrics", out("c.txt"), "--comment", out("c.md")}
+	for name, c := range map[string]struct {
+		args   []string
+		code   int
+		stderr string
+	}{
+		"met":         {[]string{a, b, "--fail-if", "tcp_crr.ratio<0.9", "--fail-if", "*.ratio>1.1"}, 0, "All conditions are met"},
+		"not met":     {[]string{a, b, "--fail-if", "agent_memory.value>1.1", "--fail-if", "tcp_crr.ratio<0.9"}, 1, "beeline: agent_memory: "},
+		"about none":  {[]string{a, b, "--fail-if", "tcp_rr.ratio<0.9"}, 1, "is about no figure"},
+		"one run":     {[]string{a, "--fail-if", "tcp_rr.ratio<0.9"}, 1, "a run with two builds"},
+		"wrong":       {[]string{a, b, "--fail-if", "tcp_rr<0.9"}, 1, "--fail-if: condition"},
+		"no junit":    {[]string{a, b, "--junit", out("d.xml")}, 1, "--junit needs --fail-if"},
+		"unwriteable": {[]string{a, b, "--json", filepath.Join(b, "none", "c.json")}, 1, "none/c.json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, _, stderr := beelineLab(t, append([]string{"report"}, c.args...)...)
+			if code != c.code || !strings.Contains(stderr, c.stderr) {
+				t.Errorf("exit code %d, want %d, %q in %q", code, c.code, c.stderr, stderr)
+			}
+		})
+	}
+	code, _, stderr := beelineLab(t, append([]string{"report", a, b, "--fail-if", "agent_memory.value>1.1"}, files...)...)
+	if code != 1 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	for name, want := range map[string]string{
+		"c.json": `"outcome": "failed"`, "c.xml": `failures="1"`, "c.txt": "beeline_bench_change{", "c.md": "### Bench: 1 condition is not met of 1",
+	} {
+		if content, err := os.ReadFile(out(name)); err != nil || !strings.Contains(string(content), want) {
+			t.Errorf("%s lacks %q: %v\n%s", name, want, err, content)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
 )
 
 // Two builds are compared with each other by the ratios within a round, not by those to the baseline.
@@ -25,6 +26,7 @@ func TestBuilds(t *testing.T) {
 			})
 		}
 	}
+	run.Summary = stats.Summarize(run)
 	text := unpadded(rendered(t, New(run).Text))
 	for _, want := range []string{"beeline ÷ old", "1.200 | 1.200–1.200"} {
 		if !strings.Contains(text, want) {

@@ -1,8 +1,12 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/beeline-cni/beeline/lab/comparison"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 )
@@ -12,9 +16,6 @@ const nothingInCommon = "The two runs have no figure in common."
 
 // Compare makes the comparison of run b with run a, figure by figure: B ÷ A of the values, and B ÷ A of the ratios to
 // node, which also hold between machines.
-//
-// The runs are independent, so there are no rounds to pair. The interval of a quotient reaches from b's lower bound ÷ a's
-// upper bound to b's upper bound ÷ a's lower bound: it holds at least 95 %.
 func Compare(a, b *result.Run) *Document {
 	va, vb := newView(a), newView(b)
 	d := &Document{Title: "How B differs from A", Key: []string{
@@ -41,57 +42,102 @@ func Compare(a, b *result.Run) *Document {
 	if a.Settings.MTU != b.Settings.MTU {
 		d.Cautions = append(d.Cautions, "A and B have different MTUs: throughput depends on the size of packets.")
 	}
-	s := Section{ID: "figures", Title: "Figures", Notes: []string{"Highlighted: the ratios to node differ."}}
-	for _, fa := range va.figures {
-		for _, fb := range vb.figures {
-			if fa.key == fb.key && fa.work.Metric == fb.work.Metric {
-				if t := compareFigures(va.noun(), fa, fb); len(t.Rows) > 0 {
-					s.Tables = append(s.Tables, t)
-				}
-			}
-		}
-	}
-	if len(s.Tables) == 0 {
+	changes := comparison.Of(a, b)
+	if len(changes) == 0 {
 		d.Cautions = append(d.Cautions, nothingInCommon)
 		return d
 	}
-	d.Sections = []Section{s}
+	figures := Section{ID: "figures", Title: "Figures", Notes: []string{"Highlighted: the ratios to node differ."}}
+	for _, key := range va.keys() {
+		if t := va.changes(key, changes); len(t.Rows) > 0 {
+			figures.Tables = append(figures.Tables, t)
+		}
+	}
+	for _, t := range []*Table{va.otherChanges(changes), costChanges(changes)} {
+		if len(t.Rows) > 0 {
+			figures.Tables = append(figures.Tables, t)
+		}
+	}
+	d.Sections = []Section{figures}
 	return d
 }
 
-func compareFigures(noun string, fa, fb figure) *Table {
-	values := func(title string) string { return better(title, fa.work.Better) }
-	t := newTable(Everywhere, fa.work.Title, context(fa.key), noun,
+// changes is the table of the metric that a workload is about.
+func (v *view) changes(key stats.Key, changes []comparison.Change) *Table {
+	w := v.workload(key.Workload)
+	values := func(title string) string { return better(title, w.Better) }
+	t := newTable(Everywhere, w.Title, context(key), v.noun(),
 		values("A"), values("B"), values("B ÷ A"), "interval", "ratio A", "ratio B", "B ÷ A of ratios", "interval")
-	for _, ra := range fa.rows {
-		a, b := ra.summary, fb.row(ra.network).summary
-		if a == nil || b == nil {
-			continue
+	var here []comparison.Change
+	for _, c := range changes {
+		if c.Headline && c.Name == key.Workload && c.Path == key.Path && c.Placement == key.Placement && c.Procs == key.Procs {
+			here = append(here, c)
 		}
-		change := quotient(stats.Interval{Median: a.Median, Low: a.Low, High: a.High, N: 1}, stats.Interval{Median: b.Median, Low: b.Low, High: b.High, N: 1})
-		ratioA, ratioB, ratios := dash, dash, stats.Interval{}
-		if ra.network != stats.Baseline && a.Ratio != nil && b.Ratio != nil {
-			ratioA, ratioB, ratios = ratio(a.Ratio), ratio(b.Ratio), quotient(ratioOf(a), ratioOf(b))
+	}
+	place := func(c comparison.Change) float64 { return placeOf(c.Network, intervalOf(c.A.Ratio), w.Better) }
+	slices.SortStableFunc(here, func(a, b comparison.Change) int { return cmp.Compare(place(a), place(b)) })
+	for _, c := range here {
+		ratioA, ratioB := dash, dash
+		if c.Ratio != nil {
+			ratioA, ratioB = ratio(&c.A.Ratio.Median), ratio(&c.B.Ratio.Median)
 		}
-		row := t.add(ra.network, fa.quantityOf(a), fb.quantityOf(b), ratioCell(change), interval(change.Low, change.High),
-			ratioA, ratioB, ratioCell(ratios), interval(ratios.Low, ratios.High))
-		row.Class = ""
-		if ratios.N > 0 && !ratios.Undecided() {
-			row.Class = "hot"
-		}
+		t.addChange(c.Network, c, append([]any{quantity(c.A.Median, c.Unit), quantity(c.B.Median, c.Unit)}, changeCells(c.Value)...),
+			append([]any{ratioA, ratioB}, changeCells(c.Ratio)...))
 	}
 	return t
 }
 
-// quotient is b ÷ a with the widest interval that both intervals allow; without values if a is not positive.
-func quotient(a, b stats.Interval) stats.Interval {
-	if a.Median <= 0 {
+// otherChanges is the table of all other metrics of workloads.
+func (v *view) otherChanges(changes []comparison.Change) *Table {
+	t := newTable(PageOnly, "Other metrics of the workloads", "", v.noun(), "figure", "metric", "A", "B", "B ÷ A", "interval", "B ÷ A of ratios", "interval")
+	t.Fold = "All other metrics"
+	for _, c := range changes {
+		if c.Metric == "" || c.Headline || strings.HasSuffix(c.Metric, result.VersusWire) {
+			continue
+		}
+		key := stats.Key{Workload: c.Name, Path: c.Path, Placement: c.Placement, Procs: c.Procs}
+		t.addChange(c.Network, c, []any{listed(v.workload(c.Name).Title, context(key)), better(c.Metric, c.Better), quantity(c.A.Median, c.Unit), quantity(c.B.Median, c.Unit)},
+			append(changeCells(c.Value), changeCells(c.Ratio)...))
+	}
+	return t
+}
+
+// costChanges is the table of what networks cost without traffic.
+func costChanges(changes []comparison.Change) *Table {
+	t := newTable(Everywhere, "Costs without traffic, and changes of the cluster", "", "Network", "cost", "objects", "A", "B", "B ÷ A", "interval")
+	for _, c := range changes {
+		if c.Metric != "" {
+			continue
+		}
+		objects := dash
+		if c.Objects > 0 {
+			objects = count(c.Objects)
+		}
+		t.addChange(c.Network, c, []any{c.Name, objects, quantity(c.A.Median, c.Unit), quantity(c.B.Median, c.Unit)}, changeCells(c.Value))
+	}
+	return t
+}
+
+// addChange adds a row, highlighted if the change of the ratios to node is decided.
+func (t *Table) addChange(name string, c comparison.Change, cells ...[]any) {
+	t.add(name, slices.Concat(cells...)...).Class = ""
+	if c.Ratio.Decided() {
+		t.Rows[len(t.Rows)-1].Class = "hot"
+	}
+}
+
+// changeCells are a quotient and its interval.
+func changeCells(v *comparison.Value) []any {
+	if v == nil {
+		return []any{none, dash}
+	}
+	return []any{ratioCell(intervalOf(v)), interval(v.Low, v.High)}
+}
+
+// intervalOf is a value as an interval, without values if there is none.
+func intervalOf(v *comparison.Value) stats.Interval {
+	if v == nil {
 		return stats.Interval{}
 	}
-	q := stats.Interval{Median: b.Median / a.Median, N: 1}
-	if a.Low != nil && a.High != nil && b.Low != nil && b.High != nil && *a.Low > 0 {
-		low, high := *b.Low / *a.High, *b.High / *a.Low
-		q.Low, q.High = &low, &high
-	}
-	return q
+	return stats.Interval{Median: v.Median, Low: v.Low, High: v.High, N: 1}
 }

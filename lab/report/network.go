@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/beeline-cni/beeline/lab/comparison"
 	"github.com/beeline-cni/beeline/lab/report/chart"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
@@ -211,15 +212,18 @@ func (v *view) secondary(f figure) *Table {
 	return t
 }
 
-// builds compares the networks of two builds of Beeline, figure by figure.
+// builds compares the networks of two builds of Beeline, figure by figure: by ratios within a round, and what costs have no
+// rounds by their values.
 func (v *view) builds() Section {
-	t := newTable(Detail, "Builds: ratio of this build to the other within a round", "", "Builds", "figure", "ratio", "95 % interval")
-	for _, n := range v.run.Networks {
-		this := n.Facts[result.OtherBuildOf]
-		for _, f := range v.figures {
-			if i := paired(f.row(this).points, f.row(n.Name).points); this != "" && i.N > 0 {
-				t.add(this+" ÷ "+n.Name, better(f.work.Title+" · "+context(f.key), f.work.Better), ratioCell(i), interval(i.Low, i.High))
-			}
+	t := newTable(Detail, "Builds: ratio of this build to the other", "", "Builds", "figure", "ratio", "95 % interval")
+	for _, c := range comparison.Builds(v.run) {
+		title, change := c.Name, c.Value
+		if c.Metric != "" {
+			key := stats.Key{Workload: c.Name, Path: c.Path, Placement: c.Placement, Procs: c.Procs}
+			title, change = v.workload(c.Name).Title+" · "+context(key), c.Ratio
+		}
+		if c.Headline && change != nil {
+			t.add(c.Network+" ÷ "+c.Build, append([]any{better(title, c.Better)}, changeCells(change)...)...)
 		}
 	}
 	return Section{ID: "builds", Title: "Builds", Summary: true, Tables: []*Table{t}}

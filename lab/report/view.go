@@ -102,7 +102,9 @@ func (v *view) figure(key stats.Key) figure {
 		}
 		f.rows = append(f.rows, r)
 	}
-	slices.SortStableFunc(f.rows, func(a, b networkRow) int { return cmp.Compare(a.place(f.work.Better), b.place(f.work.Better)) })
+	slices.SortStableFunc(f.rows, func(a, b networkRow) int {
+		return cmp.Compare(placeOf(a.network, ratioOf(a.summary), f.work.Better), placeOf(b.network, ratioOf(b.summary), f.work.Better))
+	})
 	return f
 }
 
@@ -117,10 +119,10 @@ func (v *view) networks() (list []result.Network) {
 	return list
 }
 
-// place orders the rows of a figure: the baseline, ratios from best to worst, networks without a ratio.
-func (r networkRow) place(better string) float64 {
-	switch i := ratioOf(r.summary); {
-	case r.network == stats.Baseline:
+// placeOf orders the rows of a figure: the baseline, ratios from best to worst, networks without a ratio.
+func placeOf(network string, i stats.Interval, better string) float64 {
+	switch {
+	case network == stats.Baseline:
 		return math.Inf(-1)
 	case i.N == 0:
 		return math.Inf(1)

@@ -133,11 +133,22 @@ func Summarize(run *result.Run) []result.Summary {
 	t := newTable(run)
 	var list []result.Summary
 	for _, k := range t.keys {
-		w := t.workload(k.Workload)
 		for _, name := range t.names {
 			if t.series[k][name] != nil {
-				list = append(list, t.summaries(k, name, w)...)
+				list = append(list, t.summaries(k, name, Baseline)...)
 			}
+		}
+	}
+	return list
+}
+
+// Between derives the figures of one network, with ratios to another network in place of the baseline.
+func Between(run *result.Run, network, other string) []result.Summary {
+	t := newTable(run)
+	var list []result.Summary
+	for _, k := range t.keys {
+		if t.series[k][network] != nil && t.series[k][other] != nil {
+			list = append(list, t.summaries(k, network, other)...)
 		}
 	}
 	return list
@@ -152,14 +163,16 @@ func (t *table) workload(name string) result.Workload {
 	return result.Workload{Name: name}
 }
 
-func (t *table) summaries(k Key, name string, w result.Workload) []result.Summary {
-	own, base := t.series[k][name], t.series[k][Baseline]
+// summaries are the figures of a network, with ratios to the network `to`.
+func (t *table) summaries(k Key, name, to string) []result.Summary {
+	w := t.workload(k.Workload)
+	own, base := t.series[k][name], t.series[k][to]
 	headline := result.Metric{Name: w.Metric, Unit: w.Unit, Better: w.Better}
 	list := []result.Summary{summarize(k, name, headline, own, base, metric(w.Metric))}
 	if k.Path == result.SameNode {
 		wire := k
 		wire.Path = result.CrossNode
-		if remote := t.series[wire][Baseline]; remote != nil {
+		if remote := t.series[wire][to]; remote != nil {
 			m := headline
 			m.Name += result.VersusWire
 			list = append(list, summarize(k, name, m, own, remote, metric(headline.Name)))
