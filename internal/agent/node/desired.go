@@ -139,7 +139,6 @@ func Desire(f Facts) Desired {
 	for _, e := range f.Endpoints {
 		d.addEndpoint(e, own, f)
 	}
-	d.addSources(own, f)
 	for _, p := range own.PodCIDRs {
 		d.Routes[p] = fwd.Route{Kind: fwd.RouteLocal}
 		d.KernelRoutes = append(d.KernelRoutes, route.Route{Prefix: p, Unreachable: true})
@@ -159,6 +158,7 @@ func Desire(f Facts) Desired {
 		}
 	}
 	d.addEncryptedRanges(f)
+	d.addSources(own, f)
 	for _, p := range f.Config.NonMasquerade {
 		if _, known := d.Routes[p]; !known {
 			d.Routes[p] = fwd.Route{Kind: fwd.RouteCluster}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -10,13 +11,14 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
-// PoolSource is how this node routes what pods of an IPPool send: those whose router it is, with veth and netkit devices.
+// PoolSource is how this node routes what pods of an IPPool send: those whose router it is, with veth and netkit devices. One
+// without Pool and Routes has the pods that no other one has.
 type PoolSource struct {
 	Pool string
 	route.Source
 }
 
-// addSources routes what pods of IPPools with gateways or routes send.
+// addSources routes what pods of IPPools with gateways or routes send, and what those of all other pools send to nodes behind tunnels.
 func (d *Desired) addSources(own cluster.Node, f Facts) {
 	addresses := map[string][]netip.Addr{}
 	for _, e := range f.Endpoints {
@@ -61,6 +63,38 @@ func (d *Desired) addSources(own cluster.Node, f Facts) {
 		default:
 			d.Sources = append(d.Sources, s)
 		}
+	}
+	d.addTunnelSource(addresses, f.IPPools)
+}
+
+// addTunnelSource adds the addresses of pods of all pools that no Source has. The rule of the node's own ranges does not have them.
+func (d *Desired) addTunnelSource(addresses map[string][]netip.Addr, pools []*cluster.IPPool) {
+	if !d.TunnelRules {
+		return
+	}
+	routed := map[netip.Addr]bool{}
+	for _, s := range d.Sources {
+		for _, a := range s.Addresses {
+			routed[a] = true
+		}
+	}
+	var rest PoolSource
+	for _, pool := range slices.Sorted(maps.Keys(addresses)) {
+		before := len(rest.Addresses)
+		for _, a := range addresses[pool] {
+			if !routed[a] {
+				rest.Addresses = append(rest.Addresses, a)
+			}
+		}
+		if len(rest.Addresses) == before {
+			continue
+		}
+		if at := slices.IndexFunc(pools, func(p *cluster.IPPool) bool { return p.Name == pool }); at >= 0 {
+			rest.Within = append(rest.Within, pools[at].Subnets...)
+		}
+	}
+	if len(rest.Addresses) > 0 {
+		d.Sources = append(d.Sources, rest)
 	}
 }
 

@@ -110,3 +110,42 @@ func TestSourcesMax(t *testing.T) {
 		t.Errorf("%d sources, problems %q", len(d.Sources), d.Problems)
 	}
 }
+
+// Where nodes are behind tunnels, what pods of pools without routers send is looked up there, too: of pools without gateways, whose router
+// is this node, of one family, and of deleted pools.
+func TestSourcesOfTunnels(t *testing.T) {
+	addr := netip.MustParseAddr
+	const both = " [198.51.100.0/24 2001:db8:1::/64] [198.51.100.100 2001:db8:1::100]: "
+	for name, step := range map[string]struct {
+		change func(f *Facts, p *cluster.IPPool)
+		want   string
+	}{
+		"routers":     {func(*Facts, *cluster.IPPool) {}, ""},
+		"no routers":  {func(_ *Facts, p *cluster.IPPool) { p.Gateways, p.Routes = nil, nil }, both},
+		"this router": {func(_ *Facts, p *cluster.IPPool) { p.Gateways, p.Routes = []netip.Addr{addr("198.51.100.1")}, nil }, both},
+		"one family":  {func(_ *Facts, p *cluster.IPPool) { p.Gateways, p.Routes = p.Gateways[1:], nil }, " [198.51.100.0/24 2001:db8:1::/64] [198.51.100.100]: "},
+		"deleted":     {func(f *Facts, _ *cluster.IPPool) { f.IPPools = nil }, " [] [198.51.100.100 2001:db8:1::100]: "},
+		"no pods":     {func(f *Facts, p *cluster.IPPool) { f.Endpoints, p.Gateways, p.Routes = nil, nil, nil }, ""},
+	} {
+		for _, tunnels := range []bool{false, true} {
+			f, p := sourceFacts()
+			step.change(&f, p)
+			if tunnels {
+				f.Snapshot.Nodes = append(f.Snapshot.Nodes, cluster.Node{Name: "b", Addresses: []netip.Addr{addr("203.0.113.1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24")}})
+				f.Config.Encryption, f.Config.EncryptionStrict = EncryptionWireGuard, true
+			}
+			d := Desire(f)
+			last := ""
+			if n := len(d.Sources); n > 0 && d.Sources[n-1].Pool == "" {
+				last = sourcesText(d.Sources[n-1:])
+			}
+			want := ""
+			if tunnels {
+				want = step.want
+			}
+			if last != want || d.TunnelRules != tunnels {
+				t.Errorf("%s, tunnels %t: %q, want %q (rules %t)", name, tunnels, last, want, d.TunnelRules)
+			}
+		}
+	}
+}

@@ -59,7 +59,7 @@ func (r *Reconciler) updateEndpoints() {
 		NotReady: r.failure, MTU: r.current.MTU, Own: r.own, Uplink: r.uplink,
 		PoolUplink: func(pool string) (netdev.Uplink, error) { return node.PoolUplink(pools, uplinks, vlans, pool) },
 		RouteSource: func(pool string, a netip.Addr) error {
-			if table := sources[pool]; table != 0 {
+			if table := sources[pool]; table != 0 || tunnels {
 				return route.AddToSource(a, table, tunnels)
 			}
 			return nil

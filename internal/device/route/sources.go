@@ -27,7 +27,8 @@ type Source struct {
 	Addresses []netip.Addr
 	// Within are prefixes that contain most of Addresses: packets with other sources skip the rules of each address.
 	Within []netip.Prefix
-	// Routes are those beyond table main. Their Table is not used.
+	// Routes are those beyond table main. Their Table is not used. A Source without routes has no table: its packets only look up
+	// TunnelTable first.
 	Routes []Route
 }
 
@@ -36,7 +37,7 @@ func isSourceTable(table int) bool {
 }
 
 // SyncSources makes Beeline's tables and rules of Sources equal to want. It returns how many routes and rules it added, replaced or deleted,
-// and the table of each Source; 0 for one without, which is an error. With tunnels the packets look up TunnelTable first. Tables that hold a
+// and the table of each Source; 0 for one with routes and without a table, which is an error. With tunnels the packets look up TunnelTable first. Tables that hold a
 // route or have a rule of others are not used. A Source with an address keeps its table: a route that changes is replaced in place.
 func SyncSources(want []Source, tunnels bool, present Table) (tables []int, changed int, err error) {
 	rules, err := listRules()
@@ -73,7 +74,7 @@ func SyncSources(want []Source, tunnels bool, present Table) (tables []int, chan
 	return tables, changed, errors.Join(errs...)
 }
 
-// AddToSource adds one address to the Source with this table, before SyncSources does.
+// AddToSource adds one address to the Source with this table, or with 0 to one without routes, before SyncSources does.
 func AddToSource(a netip.Addr, table int, tunnels bool) error {
 	rules := map[rule]bool{}
 	addSourceRules(rules, a, table, tunnels)
@@ -108,6 +109,9 @@ func RemoveFromSource(a netip.Addr) error {
 func assignTables(want []Source, had map[netip.Prefix]int, taken map[int]bool) (tables []int, err error) {
 	tables = make([]int, len(want))
 	for i, s := range want {
+		if len(s.Routes) == 0 {
+			continue
+		}
 		for _, a := range s.Addresses {
 			if table := had[hostPrefix(a)]; tables[i] == 0 && isSourceTable(table) && !taken[table] {
 				tables[i], taken[table] = table, true
@@ -117,7 +121,7 @@ func assignTables(want []Source, had map[netip.Prefix]int, taken map[int]bool) (
 	var errs []error
 	next := sourceTableFirst
 	for i := range want {
-		if tables[i] != 0 {
+		if tables[i] != 0 || len(want[i].Routes) == 0 {
 			continue
 		}
 		for isSourceTable(next) && taken[next] {
@@ -136,7 +140,7 @@ func assignTables(want []Source, had map[netip.Prefix]int, taken map[int]bool) (
 func rulesOf(want []Source, tables []int, tunnels bool) map[rule]bool {
 	all, had := map[rule]bool{}, map[netip.Addr]bool{}
 	for i, s := range want {
-		if tables[i] == 0 {
+		if tables[i] == 0 && (len(s.Routes) > 0 || !tunnels) {
 			continue
 		}
 		for _, p := range s.Within {
@@ -176,6 +180,9 @@ func addSourceRules(all map[rule]bool, a netip.Addr, table int, tunnels bool) {
 	}
 	if tunnels {
 		all[rule{family: family, priority: sourceTunnelPriority, from: from, table: TunnelTable}] = true
+	}
+	if table == 0 {
+		return
 	}
 	all[rule{family: family, priority: sourceMainPriority, from: from, table: unix.RT_TABLE_MAIN}] = true
 	all[rule{family: family, priority: sourcePriority, from: from, table: table}] = true

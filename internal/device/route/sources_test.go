@@ -138,7 +138,7 @@ func TestSyncSources(t *testing.T) {
 			expect(step, "", "198.51.100.1", far4, "up 192.0.2.254")
 			expect(step, "", "2001:db8:1::1", far6, "up 2001:db8::fe")
 			expect(step, "pod", "198.51.100.101", far4, "up 192.0.2.254") // a Service's or another host's
-			expect(step, "pod", "10.1.0.5", far4, "up 192.0.2.254")
+			expect(step, "pod", "10.1.0.5", far4, "up 192.0.2.254") // not by a rule of a Source
 			expect(step, "pod", pod4, "10.2.0.9", "up 192.0.2.2")
 			expect(step, "pod", pod6, "fd00:2::9", "up 2001:db8::2")
 			expect(step, "second", "198.51.100.50", pod4, "pod")
@@ -172,7 +172,21 @@ func TestSyncSources(t *testing.T) {
 			}
 		}
 		sync("after DEL", office("198.51.100.253", "fe80::7"), true, 0)
-		sync("none", nil, false, 5+2*7)
+		unrouted := []Source{{Addresses: pods[:1]}, {Addresses: pods[1:], Within: []netip.Prefix{prefix("2001:db8:1::/64")}}}
+		sync("without routes", unrouted, true, 5+2*2+2) // one is without a prefix
+		sync("without routes, again", unrouted, true, 0)
+		expect("without routes", "pod", pod4, far4, "pod")
+		expect("without routes", "pod", pod4, "203.0.113.77", "up 192.0.2.254")
+		node("without routes")
+		if err := AddToSource(outside, 0, true); err != nil {
+			t.Error(err)
+		}
+		expect("late, without routes", "pod", outside.String(), far4, "pod")
+		if err := RemoveFromSource(outside); err != nil {
+			t.Error(err)
+		}
+		sync("without routes and tunnels", unrouted, false, 2*5)
+		sync("none", nil, false, 0)
 		node("none")
 		expect("none", "pod", pod4, far4, "up 192.0.2.254")
 		left, err := netlink.RuleListFiltered(unix.AF_INET, foreign, netlink.RT_FILTER_TABLE)
@@ -195,14 +209,15 @@ func TestAssignTables(t *testing.T) {
 	from := func(i int) netip.Prefix { return netip.PrefixFrom(of(i), 32) }
 	var all []Source
 	for i := range SourcesMax {
-		all = append(all, Source{Addresses: []netip.Addr{of(i)}})
+		all = append(all, Source{Addresses: []netip.Addr{of(i)}, Routes: []Route{{}}})
 	}
 	tables, err := assignTables(all[:3], map[netip.Prefix]int{from(2): sourceTableFirst, from(1): 77}, map[int]bool{sourceTableFirst + 1: true})
 	if want := []int{sourceTableFirst + 2, sourceTableFirst + 3, sourceTableFirst}; err != nil || fmt.Sprint(tables) != fmt.Sprint(want) {
 		t.Errorf("tables %v, want %v (error %v)", tables, want, err)
 	}
-	if _, err := assignTables(all, nil, map[int]bool{}); err != nil {
-		t.Error(err)
+	none := Source{Addresses: []netip.Addr{of(200)}} // has no routes, and takes no table
+	if tables, err := assignTables(append([]Source{none}, all...), map[netip.Prefix]int{from(200): sourceTableFirst}, map[int]bool{}); err != nil || tables[0] != 0 {
+		t.Errorf("a Source without routes has table %d: %v", tables[0], err)
 	}
 	tables, err = assignTables(all, nil, map[int]bool{sourceTableFirst: true})
 	if err == nil || tables[SourcesMax-1] != 0 || tables[SourcesMax-2] == 0 {
