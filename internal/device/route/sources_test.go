@@ -138,7 +138,7 @@ func TestSyncSources(t *testing.T) {
 			expect(step, "", "198.51.100.1", far4, "up 192.0.2.254")
 			expect(step, "", "2001:db8:1::1", far6, "up 2001:db8::fe")
 			expect(step, "pod", "198.51.100.101", far4, "up 192.0.2.254") // a Service's or another host's
-			expect(step, "pod", "10.1.0.5", far4, "up 192.0.2.254") // not by a rule of a Source
+			expect(step, "pod", "10.1.0.5", far4, "up 192.0.2.254")       // not by a rule of a Source
 			expect(step, "pod", pod4, "10.2.0.9", "up 192.0.2.2")
 			expect(step, "pod", pod6, "fd00:2::9", "up 2001:db8::2")
 			expect(step, "second", "198.51.100.50", pod4, "pod")
