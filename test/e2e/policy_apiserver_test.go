@@ -56,13 +56,24 @@ func (c *apiLab) pod(name, uid string) machine { return c.podOn(c.nodes[0], "def
 // podOn adds a pod of a namespace with this UID to a node.
 func (c *apiLab) podOn(n *node, namespace, name, uid string) machine {
 	c.t.Helper()
+	m, err := c.tryPodOn(n, namespace, name, uid)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return m
+}
+
+// tryPodOn is podOn, but after an error it deletes the pod from the network, as a runtime does.
+func (c *apiLab) tryPodOn(n *node, namespace, name, uid string) (machine, error) {
+	c.t.Helper()
 	pod := c.newPod(n, name)
 	conf := plugin.RuntimeConf(pod, namespace, name)
 	conf.Args = append(conf.Args, [2]string{"K8S_POD_UID", uid})
-	if _, err := c.standard(n).add(c.t.Context(), pod, conf); err != nil {
-		c.t.Fatal(err)
+	network := c.standard(n)
+	if _, err := network.add(c.t.Context(), pod, conf); err != nil {
+		return machine{}, errors.Join(err, network.del(c.t.Context(), conf))
 	}
-	return machine{name, pod.Netns, pod.Addresses}
+	return machine{name, pod.Netns, pod.Addresses}, nil
 }
 
 // putPod writes the Pod object of a pod to the API server.
