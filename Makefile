@@ -13,7 +13,7 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X 
 LINT := go tool -modfile=build/tools/go.mod golangci-lint
 GENERATED := $(wildcard internal/datapath/bpf/*_bpfel.* lab/packetgen/*_bpfel.*)
 C_SOURCES := $(wildcard bpf/*.[ch] bpf/prog/*.h bpf/lib/*/*.h lab/packetgen/bpf/*.c)
-SCRIPTS := build/*.sh .ci/run test/kubernetes/*/*.sh test/vm/download.sh
+SCRIPTS := build/*.sh .ci/run test/kubernetes/*/*.sh test/vm/download.sh lab/networks/*.sh $(wildcard lab/networks/*/build lab/networks/*/up lab/networks/*/ready)
 BENCH_OUT ?= results/latest
 RESULTS := bin/tests
 BIN ?= bin

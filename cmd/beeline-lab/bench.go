@@ -17,6 +17,7 @@ import (
 
 	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/lab/network"
+	"github.com/beeline-cni/beeline/lab/network/script"
 	"github.com/beeline-cni/beeline/lab/report"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
@@ -80,6 +81,7 @@ Exit codes: 0 success, 2 wrong usage, 3 no result, or an incomplete one.`,
   beeline-lab bench --full --out results/full         everything, more than an hour
   beeline-lab bench --networks node,beeline --workloads tcp_rr --rounds 20
   beeline-lab bench --networks node,beeline,old=../before/bin --rounds 20   this build and another one in the same rounds
+  beeline-lab bench --networks node,beeline,mine=exec:DIR   another network, see docs/networks.md
   beeline-lab bench --suite=services                  ClusterIPs with Beeline and with kube-proxy, about ten minutes
   beeline-lab bench --suite=nodeport --ipv6           external IPv6 packets to NodePorts
   beeline-lab bench --suite=policy                    what NetworkPolicies and flows cost, and whether policies are enforced
@@ -113,7 +115,7 @@ Exit codes: 0 success, 2 wrong usage, 3 no result, or an incomplete one.`,
 	flags.StringVar(&f.suite, "suite", suiteNetwork, "what to compare: network (pod to pod), services (ClusterIPs, with up to 10,000 Services), nodeport (external packets), policy (NetworkPolicies), encryption (WireGuard and IPsec)")
 	flags.IntSliceVar(&f.levels, "levels", nil, "with --suite=services: comma-separated numbers of Services (default 1,100,1000,10000)")
 	flags.BoolVar(&f.list, "list", false, "list networks and workloads, then exit")
-	flags.StringSliceVar(&f.networks, "networks", nil, "comma-separated networks, see --list (default all; the quick run in labs omits beeline-vxlan and beeline-routed); NAME=PATH adds the networks of the Beeline build in directory PATH")
+	flags.StringSliceVar(&f.networks, "networks", nil, "comma-separated networks, see --list (default all; the quick run in labs omits beeline-vxlan and beeline-routed); NAME=PATH adds the networks of the Beeline build in directory PATH, NAME=exec:DIR a network that the programs in DIR make")
 	flags.StringSliceVar(&f.workloads, "workloads", nil, "comma-separated workloads, see --list (default: those of the quick or full run)")
 	flags.StringSliceVar(&f.paths, "paths", nil, "comma-separated paths: cross-node, same-node")
 	flags.StringSliceVar(&f.placements, "placement", nil, "comma-separated CPU placements: one-core (the whole path on one CPU), spread (one CPU for each end); on a cluster: free, or one-core if the nodes share a kernel")
@@ -199,7 +201,14 @@ func (f *benchFlags) options() (o round.Options, err error) {
 		Full: f.full, Workloads: f.workloads, Procs: f.procs, Rounds: f.rounds, Length: f.duration, Levels: f.levels,
 		IPv6: f.ipv6, Seed: f.seed, Version: version, Command: os.Args,
 	}
-	if o.Networks, o.Builds, err = network.ParseBuilds(f.networks); err != nil {
+	names, others, err := script.Parse(f.networks)
+	if err != nil {
+		return o, fmt.Errorf("--networks: %w", err)
+	}
+	if o.Others = others; len(others) > 0 && (f.suite != suiteNetwork || f.cluster.kubeconfig != "") {
+		return o, errors.New("--networks: networks of others (exec:) take part in --suite=network in labs only")
+	}
+	if o.Networks, o.Builds, err = network.ParseBuilds(names); err != nil {
 		return o, fmt.Errorf("--networks: %w", err)
 	}
 	for _, p := range f.paths {

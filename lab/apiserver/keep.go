@@ -21,6 +21,12 @@ func (s *Server) keep(w http.ResponseWriter, r *http.Request, asked request) {
 	if err != nil {
 		return // the client has gone
 	}
+	if r.Header.Get("Content-Type") == string(types.StrategicMergePatchType) {
+		if body = annotationsOf(body); body == nil {
+			s.get(w, asked)
+			return
+		}
+	}
 	written, err := s.write(r.Method, asked, body)
 	var refused *apierrors.StatusError
 	switch {
@@ -81,6 +87,24 @@ func (s *Server) write(method string, asked request, body []byte) (runtime.Objec
 	m.SetResourceVersion(version)
 	s.put(c, key, next)
 	return next, nil
+}
+
+// annotationsOf reduces a patch to its annotations, for which a strategic merge patch is a merge patch; nil without any.
+func annotationsOf(patch []byte) []byte {
+	type metadata struct {
+		Annotations map[string]*string `json:"annotations"`
+	}
+	var p struct {
+		Metadata metadata `json:"metadata"`
+	}
+	if json.Unmarshal(patch, &p) != nil || len(p.Metadata.Annotations) == 0 {
+		return nil
+	}
+	reduced, err := json.Marshal(p)
+	if err != nil {
+		return nil
+	}
+	return reduced
 }
 
 // removeAnnotations removes the annotations that are null in a merge patch.

@@ -2,7 +2,9 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -201,4 +203,40 @@ func TestAnnotationsOfNodes(t *testing.T) {
 	expect(map[string]string{"stays": "as it is", "key": "a", "other": "b"})
 	patch("", string(types.MergePatchType), `{"metadata": {"annotations": {"key": null}}}`)
 	expect(map[string]string{"stays": "as it is", "other": "b"})
+}
+
+// flannel announces itself by a patch of its Node's status. The server keeps its annotations, and nothing of the status.
+func TestAnnotationsOfStatusPatch(t *testing.T) {
+	s, url := startServer(t)
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{"old": "1", "gone": "1"}},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	}
+	if err := s.Put(node); err != nil {
+		t.Fatal(err)
+	}
+	patch := func(body string) string {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, url+"/api/v1/nodes/n1/status", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", string(types.StrategicMergePatchType))
+		reply, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reply.Body.Close()
+		var got corev1.Node
+		if err := json.NewDecoder(reply.Body).Decode(&got); err != nil || reply.StatusCode != http.StatusOK {
+			t.Fatalf("status %d: %v", reply.StatusCode, err)
+		}
+		return fmt.Sprint(got.Annotations, " ", len(got.Status.Conditions))
+	}
+	if got := patch(`{"metadata":{"annotations":{"new":"2","gone":null}},"status":{"conditions":[]}}`); got != "map[new:2 old:1] 1" {
+		t.Errorf("after a patch of annotations: %s", got)
+	}
+	if got := patch(`{"status":{"conditions":[]}}`); got != "map[new:2 old:1] 1" {
+		t.Errorf("after a patch of the status alone: %s", got)
+	}
 }

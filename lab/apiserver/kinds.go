@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/beeline-cni/beeline/internal/cluster/v1alpha1"
@@ -33,6 +32,7 @@ var kinds = []*kind{
 	{corev1.SchemeGroupVersion, "namespaces", &corev1.Namespace{}, &corev1.NamespaceList{}},
 	{corev1.SchemeGroupVersion, "pods", &corev1.Pod{}, &corev1.PodList{}},
 	{corev1.SchemeGroupVersion, "services", &corev1.Service{}, &corev1.ServiceList{}},
+	{corev1.SchemeGroupVersion, "endpoints", &corev1.Endpoints{}, &corev1.EndpointsList{}}, //nolint:staticcheck // deprecated, and kube-router lists them
 	{discoveryv1.SchemeGroupVersion, "endpointslices", &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}},
 	{networkingv1.SchemeGroupVersion, "networkpolicies", &networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicyList{}},
 	{networkingv1.SchemeGroupVersion, "servicecidrs", &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}},
@@ -41,10 +41,9 @@ var kinds = []*kind{
 }
 
 // keeps reports whether the server keeps what a request writes: only agents write objects of their own group, and patch the annotations
-// and taints of Nodes. A patch of a Node's status is a strategic merge patch.
+// and taints of Nodes. Of a strategic merge patch, as of a Node's status, the server keeps annotations: see keep.
 func (k *kind) keeps(r *http.Request) bool {
-	return k.group == v1alpha1.SchemeGroupVersion ||
-		k.name == "nodes" && r.Method == http.MethodPatch && r.Header.Get("Content-Type") == string(types.MergePatchType)
+	return k.group == v1alpha1.SchemeGroupVersion || k.name == "nodes" && r.Method == http.MethodPatch
 }
 
 func kindNamed(group schema.GroupVersion, name string) *kind {

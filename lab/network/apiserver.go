@@ -17,11 +17,14 @@ import (
 // apiPort is the API server's, on the loopback of each node.
 const apiPort = 6443
 
-// kubeconfigOf is the kubeconfig file of a lab's API server.
-func kubeconfigOf(lab *testbed.Lab) string { return filepath.Join(lab.Dir(), "kubeconfig") }
+// kubeletAnnotation is one that every kubelet writes: agents of others count on a Node with annotations.
+const kubeletAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
+
+// Kubeconfig is the kubeconfig file of a lab's API server, for programs on its nodes.
+func Kubeconfig(lab *testbed.Lab) string { return filepath.Join(lab.Dir(), "kubeconfig") }
 
 func hasAPIServer(lab *testbed.Lab) bool {
-	_, err := os.Stat(kubeconfigOf(lab))
+	_, err := os.Stat(Kubeconfig(lab))
 	return err == nil
 }
 
@@ -42,11 +45,13 @@ func ServeObjects(ctx context.Context, lab *testbed.Lab) (server *apiserver.Serv
 			return nil, "", fmt.Errorf("listen as API server on %s: %w", node.Name, err)
 		}
 		server.Serve(listener)
-		nodes = append(nodes, services.Node(node))
+		object := services.Node(node)
+		object.Annotations = map[string]string{kubeletAnnotation: "true"}
+		nodes = append(nodes, object)
 	}
 	if err := server.Put(nodes...); err != nil {
 		return nil, "", err
 	}
-	kubeconfig = kubeconfigOf(lab)
+	kubeconfig = Kubeconfig(lab)
 	return server, kubeconfig, os.WriteFile(kubeconfig, apiserver.Kubeconfig("http://"+address.String()), 0o600)
 }

@@ -197,7 +197,7 @@ func (c Beeline) start(lab *testbed.Lab, node *testbed.Node) (*testbed.Process, 
 	}
 	source := []string{"--manifests", manifestsOf(lab)}
 	if hasAPIServer(lab) {
-		source = []string{"--kubeconfig", kubeconfigOf(lab)}
+		source = []string{"--kubeconfig", Kubeconfig(lab)}
 	}
 	cgroup := node.Cgroup // the default is that of all processes of the machine
 	if c.withoutSockets {

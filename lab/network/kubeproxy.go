@@ -124,7 +124,7 @@ func (c KubeProxy) configuration(lab *testbed.Lab, node *testbed.Node) map[strin
 	return map[string]any{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
 		"mode":             c.Mode,
-		"clientConnection": map[string]any{"kubeconfig": kubeconfigOf(lab)},
+		"clientConnection": map[string]any{"kubeconfig": Kubeconfig(lab)},
 		"clusterCIDR":      strings.Join(pods, ","), "hostnameOverride": node.Name,
 		"oomScoreAdj": 0, // what it has: less needs a capability
 		// The size of the conntrack table belongs to the whole machine and is read-only in other namespaces.

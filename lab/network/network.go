@@ -57,6 +57,28 @@ type PolicyEnforcer interface {
 	Enforce(ctx context.Context, lab *testbed.Lab, server *apiserver.Server) (took time.Duration, err error)
 }
 
+// Closer is a network that leaves something which does not end with the lab. Down removes it, also after an incomplete Up.
+type Closer interface {
+	Network
+	Down(ctx context.Context, lab *testbed.Lab) error
+}
+
+// Outsider is a network of others: see package script.
+type Outsider interface {
+	Network
+	// NeedsAPIServer reports whether its agents need the lab's API server, whatever is measured.
+	NeedsAPIServer() bool
+	// AgentPID is the process id of a node's agent, 0 where none runs.
+	AgentPID(node *testbed.Node) int
+}
+
+// NeedsAPIServer reports whether the agents of a network need an API server, whatever is measured: addresses of other nodes' pods
+// are known from claims of IPPools.
+func NeedsAPIServer(n Network) bool {
+	other, ok := n.(Outsider)
+	return HasPools(n) || ok && other.NeedsAPIServer()
+}
+
 // AgentSocket is the agent's socket on a node, empty for a network without agents.
 func AgentSocket(n Network, node *testbed.Node) string {
 	if _, ok := n.(Beeline); !ok {
@@ -67,10 +89,13 @@ func AgentSocket(n Network, node *testbed.Node) string {
 
 // AgentPID is the process id of a node's agent, 0 where none runs.
 func AgentPID(n Network, node *testbed.Node) int {
-	if _, ok := n.(Beeline); !ok {
-		return 0
+	switch n := n.(type) {
+	case Beeline:
+		return runningAgent(node)
+	case Outsider:
+		return n.AgentPID(node)
 	}
-	return runningAgent(node)
+	return 0
 }
 
 // AgentLog is the file to which the agent of a node writes its log.

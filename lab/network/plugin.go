@@ -117,24 +117,24 @@ func podOfAnotherNode(lab *testbed.Lab, node string) netip.Addr {
 	return of.PodCIDRs[0].Addr().Next().Next()
 }
 
-// referenceDirs is where distributions put the reference plugins: Debian's directory, then the usual one.
-var referenceDirs = []string{"/usr/lib/cni", "/opt/cni/bin"}
+// ReferenceDirs is where distributions put the reference plugins: Debian's directory, then the usual one.
+var ReferenceDirs = []string{"/usr/lib/cni", "/opt/cni/bin"}
 
 // referenceVersion is the newest CNI version that Debian 12's reference plugins know.
 const referenceVersion = "1.0.0"
 
 // referencePlugin is a configuration of one reference plugin.
 func referencePlugin(node *testbed.Node, name string, conf map[string]any) (*plugin.Network, error) {
-	cni, err := plugin.NewNetwork(node, referenceDirs, referenceVersion, name, conf)
+	cni, err := plugin.NewNetwork(node, ReferenceDirs, referenceVersion, name, conf)
 	return &cni, err
 }
 
 // referenceMissing says which of the plugins is not installed; empty when all are.
 func referenceMissing(plugins ...string) string {
 	for _, p := range plugins {
-		if _, err := invoke.FindInPath(p, referenceDirs); err != nil {
+		if _, err := invoke.FindInPath(p, ReferenceDirs); err != nil {
 			return fmt.Sprintf("not installed: CNI plugin %s in %s (Debian package containernetworking-plugins)",
-				p, strings.Join(referenceDirs, " or "))
+				p, strings.Join(ReferenceDirs, " or "))
 		}
 	}
 	return ""
@@ -147,7 +147,7 @@ func referenceFacts(ctx context.Context, lab *testbed.Lab, facts map[string]stri
 		facts["plugins"] = "containernetworking-plugins " + string(out)
 		return
 	}
-	for _, dir := range referenceDirs {
+	for _, dir := range ReferenceDirs {
 		if _, err := os.Stat(dir); err == nil {
 			facts["plugins"] = "reference plugins in " + dir
 			return

@@ -37,12 +37,20 @@ func NewNetwork(n *testbed.Node, dirs []string, cniVersion, name string, plugins
 	if err != nil {
 		return Network{}, fmt.Errorf("encode CNI configuration: %w", err)
 	}
-	list, err := libcni.NetworkConfFromBytes(conf)
+	return ReadNetwork(n, dirs, conf)
+}
+
+// ReadNetwork is a configuration list on a node, in the JSON of a file *.conflist.
+func ReadNetwork(n *testbed.Node, dirs []string, conflist []byte) (Network, error) {
+	return readNetwork(n, dirs, conflist, &executor{netns: n.Netns})
+}
+
+func readNetwork(n *testbed.Node, dirs []string, conflist []byte, by invoke.Exec) (Network, error) {
+	list, err := libcni.NetworkConfFromBytes(conflist)
 	if err != nil {
 		return Network{}, fmt.Errorf("read CNI configuration: %w", err)
 	}
-	cni := libcni.NewCNIConfigWithCacheDir(dirs, filepath.Join(n.StateDir, "cni-cache"), &executor{netns: n.Netns})
-	return Network{cni, list}, nil
+	return Network{libcni.NewCNIConfigWithCacheDir(dirs, filepath.Join(n.StateDir, "cni-cache"), by), list}, nil
 }
 
 // RuntimeConf is the runtime configuration of a pod that has this namespace and name in the cluster, with more
@@ -108,6 +116,24 @@ func Observe(ctx context.Context, report func(Call)) context.Context {
 	return context.WithValue(ctx, observerKey{}, report)
 }
 
+// observed reports a call that began at this time.
+func observed(ctx context.Context, command string, start time.Time) {
+	if report, ok := ctx.Value(observerKey{}).(func(Call)); ok {
+		report(Call{command, time.Since(start)})
+	}
+}
+
+// variables are those of a CNI plugin in an environment.
+func variables(environ []string) map[string]string {
+	all := map[string]string{}
+	for _, v := range environ {
+		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "CNI_") {
+			all[name] = value
+		}
+	}
+	return all
+}
+
 // executor runs plugins in a node's network namespace and cgroup: it is the invoke.Exec that libcni calls them by.
 type executor struct {
 	version.PluginDecoder
@@ -121,15 +147,7 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &stdout, &stderr
 	start := time.Now()
 	err := e.netns.Run(cmd)
-	if report, ok := ctx.Value(observerKey{}).(func(Call)); ok {
-		call := Call{Took: time.Since(start)}
-		for _, v := range environ {
-			if command, ok := strings.CutPrefix(v, "CNI_COMMAND="); ok {
-				call.Command = command
-			}
-		}
-		report(call)
-	}
+	observed(ctx, variables(environ)["CNI_COMMAND"], start)
 	if err == nil {
 		return stdout.Bytes(), nil
 	}

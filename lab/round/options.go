@@ -17,7 +17,9 @@ type Options struct {
 	// Networks and Workloads are names.
 	Networks, Workloads []string
 	// Builds take part beside the build that runs: each as all the networks of this project that are chosen.
-	Builds     []network.Build
+	Builds []network.Build
+	// Others take part beside the networks of the suite: see package lab/network/script.
+	Others     []network.Network
 	Paths      []result.Path
 	Placements []result.Placement
 	Procs      []int
@@ -41,7 +43,7 @@ type Options struct {
 
 // custom reports whether the options change what is measured.
 func (o Options) custom() bool {
-	return len(o.Networks)+len(o.Builds)+len(o.Workloads)+len(o.Paths)+len(o.Placements)+len(o.Procs)+len(o.Levels)+o.Rounds+int(o.Length) > 0
+	return len(o.Networks)+len(o.Builds)+len(o.Others)+len(o.Workloads)+len(o.Paths)+len(o.Placements)+len(o.Procs)+len(o.Levels)+o.Rounds+int(o.Length) > 0
 }
 
 // NewSchedule returns the rounds that the options choose, without cells. A quick run has nine rounds: the 95 % interval

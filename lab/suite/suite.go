@@ -44,7 +44,7 @@ func NewBase[M Member](o round.Options, all []network.Network) (Base[M], error) 
 		b.MTU = *o.MTU
 	}
 	selected, err := network.Select(all, o.Networks)
-	b.Networks = network.WithBuilds(selected, o.Builds)
+	b.Networks = append(network.WithBuilds(selected, o.Builds), o.Others...)
 	return b, err
 }
 

@@ -79,6 +79,9 @@ func (t *Testbed) Up(ctx context.Context) error {
 	if err := t.Network.Up(ctx, t.Lab); err != nil {
 		return fmt.Errorf("bring up %s: %w", t.Name(), err)
 	}
+	if n, ok := t.Network.(network.Closer); ok {
+		t.OnClose(func() error { return n.Down(context.WithoutCancel(ctx), t.Lab) })
+	}
 	return nil
 }
 

@@ -87,7 +87,8 @@ func (s *Suite) chooseExtras() {
 		}
 	}
 	for _, n := range s.Networks {
-		if name := n.Name(); name == "beeline" || name == "ptp" || network.HasPools(n) || s.Mode == "full" {
+		_, outside := n.(network.Outsider)
+		if name := n.Name(); name == "beeline" || name == "ptp" || outside || network.HasPools(n) || s.Mode == "full" {
 			s.footprintOf = append(s.footprintOf, name)
 		}
 	}
@@ -134,7 +135,7 @@ func (s *Suite) open(ctx context.Context, n network.Network) (*suite.Testbed, er
 
 // fill brings up what there is in a lab: a client, a server beside it, and another one on the other node.
 func (s *Suite) fill(ctx context.Context, t *suite.Testbed) error {
-	if network.HasPools(t.Network) { // agents know the addresses of other nodes' pods from claims
+	if network.NeedsAPIServer(t.Network) {
 		if err := t.ServeObjects(ctx, policies.Namespace(policies.Default, nil)); err != nil {
 			return err
 		}
