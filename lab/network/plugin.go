@@ -7,14 +7,17 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/beeline-cni/beeline/lab/wait"
 )
 
 // AddPod makes a pod on a node by CNI ADD, as a runtime does: namespace first, then the plugins, DEL when they fail. The
@@ -46,7 +49,7 @@ func makePod(ctx context.Context, n Network, lab *testbed.Lab, node *testbed.Nod
 			err = errors.Join(err, DelPod(context.WithoutCancel(ctx), n, lab, pod))
 		}
 	}()
-	if _, err = cni.Add(ctx, pod, runtimeConf(pod, p)); err == nil && len(pod.Addresses) == 0 {
+	if err = addPatiently(ctx, cni, pod, runtimeConf(pod, p)); err == nil && len(pod.Addresses) == 0 {
 		err = errors.New("the result has no addresses")
 	}
 	if err != nil {
@@ -56,6 +59,23 @@ func makePod(ctx context.Context, n Network, lab *testbed.Lab, node *testbed.Nod
 		return nil, fmt.Errorf("pod %q on %s: %w", p.Name, node.Name, err)
 	}
 	return pod, lab.SavePod(pod)
+}
+
+// addPatience is how long ADD is repeated while the plugin says "try again later", as a runtime does: an agent that has just
+// started may not have read all of the cluster.
+const addPatience = 10 * time.Second
+
+func addPatiently(ctx context.Context, cni *plugin.Network, pod *testbed.Pod, conf *libcni.RuntimeConf) error {
+	var again *types.Error
+	for deadline := time.Now().Add(addPatience); ; {
+		_, err := cni.Add(ctx, pod, conf)
+		if !errors.As(err, &again) || again.Code != types.ErrTryAgainLater || time.Now().After(deadline) {
+			return err
+		}
+		if err := errors.Join(cni.Delete(ctx, conf), wait.For(ctx, 50*time.Millisecond)); err != nil {
+			return err
+		}
+	}
 }
 
 // DelPod removes a pod made by AddPod; its namespace goes in any case.

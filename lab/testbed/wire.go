@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -154,7 +155,8 @@ func (l *Lab) waitForNeighbours(ctx context.Context) error {
 }
 
 // waitCarrier waits until the kernel's linkwatch has noticed that the device is up: what is sent before is
-// lost, and the neighbour is asked again only after a second.
+// lost, and the neighbour is asked again only after a second. The kernel then makes its addresses usable, also without
+// looking for duplicates.
 func (n *Node) waitCarrier(ctx context.Context) error {
 	return n.Netlink(func(h *netlink.Handle) error {
 		for {
@@ -162,14 +164,27 @@ func (n *Node) waitCarrier(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("find %s of %s: %w", Uplink, n.Name, err)
 			}
-			if link.Attrs().OperState == netlink.OperUp {
+			tentative, err := hasTentative(h, link)
+			if err != nil {
+				return fmt.Errorf("list addresses of %s of %s: %w", Uplink, n.Name, err)
+			}
+			if link.Attrs().OperState == netlink.OperUp && !tentative {
 				return nil
 			}
 			if wait.For(ctx, time.Millisecond) != nil {
-				return fmt.Errorf("%s of %s is not up: %w", Uplink, n.Name, ctx.Err())
+				return fmt.Errorf("%s of %s is not up with usable addresses: %w", Uplink, n.Name, ctx.Err())
 			}
 		}
 	})
+}
+
+// hasTentative reports whether a device has an address that the kernel does not use yet.
+func hasTentative(h *netlink.Handle, link netlink.Link) (bool, error) {
+	addresses, err := h.AddrList(link, unix.AF_INET6)
+	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
+		return false, nil // the kernel has no IPv6
+	}
+	return slices.ContainsFunc(addresses, func(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }), err
 }
 
 func (n *Node) reach(ctx context.Context, to netip.Addr) error {

@@ -27,8 +27,12 @@ func newRoot(t *testing.T) root {
 		t.Fatal(err)
 	}
 	output(t, exec.Command("mmdebstrap", "--mode=root", "--variant=minbase", "--include="+prerequisites, "bookworm", r.dir, sources))
-	for _, file := range []string{"/etc/resolv.conf", "/etc/hosts"} {
+	// What the machine knows of its network, and which certificates it trusts: a module proxy may have one of its own.
+	for _, file := range []string{"/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"} {
 		if text, err := os.ReadFile(file); err == nil {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(r.dir, file)), 0o755); err != nil {
+				t.Fatal(err)
+			}
 			if err := os.WriteFile(filepath.Join(r.dir, file), text, 0o644); err != nil {
 				t.Fatal(err)
 			}
