@@ -55,7 +55,7 @@ func open(name, dir string) (n Network, err error) {
 	case name == "" || strings.ContainsAny(name, " /,=") || strings.HasPrefix(name, "node") || strings.HasPrefix(name, "beeline"):
 		return n, errors.New("want NAME=exec:DIR, with a name of its own, such as flannel=exec:lab/networks/flannel")
 	case dir == "":
-		return n, errors.New("no directory behind exec:")
+		return n, errors.New("DIR is missing, as in NAME=exec:DIR")
 	}
 	n.name = name
 	if n.dir, err = filepath.Abs(dir); err != nil {

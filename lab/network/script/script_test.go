@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 		"node2=exec:x":                   "want NAME=exec:DIR",
 		"beeline-x=exec:x":               "want NAME=exec:DIR",
 		"a/b=exec:x":                     "want NAME=exec:DIR",
-		"mine=exec:":                     "no directory",
+		"mine=exec:":                     "DIR is missing",
 		"mine=exec:" + directory(t, nil): "is no program",
 		"mine=exec:" + directory(t, map[string]string{"up": up, "add-pod": up}):       "has one of",
 		"mine=exec:" + directory(t, map[string]string{"up": up, "network.json": "{"}): "network.json",
