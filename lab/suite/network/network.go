@@ -78,7 +78,7 @@ func New(o round.Options) (*Suite, error) {
 }
 
 // chooseExtras adds the measurements after the rounds: BPF run time where the plan has the workload, on one core with
-// one process, and plugin calls of Beeline, with IPPools too, and of the plainest reference plugin.
+// one process, and plugin calls of Beeline and its other builds, with IPPools too, of networks of others, and of the plainest reference plugin.
 func (s *Suite) chooseExtras() {
 	for _, cell := range s.Cells {
 		name := cell.Workload.Info().Name
@@ -88,8 +88,8 @@ func (s *Suite) chooseExtras() {
 	}
 	for _, n := range s.Networks {
 		_, outside := n.(network.Outsider)
-		if name := n.Name(); name == "beeline" || name == "ptp" || outside || network.HasPools(n) || s.Mode == "full" {
-			s.footprintOf = append(s.footprintOf, name)
+		if name := network.Original(n); name == "beeline" || name == "ptp" || outside || network.HasPools(n) || s.Mode == "full" {
+			s.footprintOf = append(s.footprintOf, n.Name())
 		}
 	}
 }
