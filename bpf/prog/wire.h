@@ -10,7 +10,6 @@
 #include "lib/fwd/endpoint.h"
 #include "lib/fwd/flow_cache.h"
 #include "lib/fwd/macvlan.h"
-#include "lib/fwd/nodes.h"
 #include "lib/fwd/route.h"
 #include "lib/fwd/source.h"
 #include "lib/nat/kernel_ct.h"
@@ -89,7 +88,7 @@ STAGE from_wire_forward(struct packet *p, struct flow_cache_entry *fc)
 /* Validates the source and finds the route, or takes both from the flow cache. */
 STAGE from_wire_lookup(struct packet *p, struct flow_cache_entry **cached)
 {
-	__u32 now = flow_cache_generation(), where = p->skb->ifindex;
+	__u32 now = flow_cache_generation();
 	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_INGRESS);
 
 	if (!fc)
@@ -97,20 +96,10 @@ STAGE from_wire_lookup(struct packet *p, struct flow_cache_entry **cached)
 	*cached = fc;
 	if (likely(flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now)))
 		return NEXT;
-	if (config_encrypt_nodes && flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex | SCOPE_NODES, now))
-		return nodes_pass(p) ? NEXT : drop(p, DROP_UNENCRYPTED);
-	if (!source_valid_from_wire(&p->source, &p->destination)) {
-		if (route_kind_of(&p->source) != ROUTE_ENCRYPTED)
-			return drop(p, DROP_INVALID_SOURCE);
-		return nd_is_of_neighbours(p->skb) ? PASS : drop(p, DROP_UNENCRYPTED);
-	}
-	if (config_encrypt_nodes && nodes_encrypt(&p->destination, &p->source)) {
-		if (!nodes_pass(p))
-			return drop(p, DROP_UNENCRYPTED);
-		where |= SCOPE_NODES;
-	}
+	if (!source_valid_from_wire(&p->source, &p->destination))
+		return drop(p, route_kind_of(&p->source) == ROUTE_ENCRYPTED ? DROP_UNENCRYPTED : DROP_INVALID_SOURCE);
 	from_wire_route(fc, p);
-	flow_cache_store(fc, &p->source, &p->destination, where, now);
+	flow_cache_store(fc, &p->source, &p->destination, p->skb->ifindex, now);
 	return NEXT;
 }
 
@@ -120,12 +109,9 @@ STAGE from_wire_lookup(struct packet *p, struct flow_cache_entry **cached)
  */
 STAGE from_wire_group(struct packet *p)
 {
-	if (route_kind_of(&p->source) != ROUTE_ENCRYPTED)
+	if (route_kind_of(&p->source) != ROUTE_ENCRYPTED || source_valid_from_wire(&p->source, &p->destination))
 		return PASS;
-	if (source_valid_from_wire(&p->source, &p->destination) &&
-	    (!config_encrypt_nodes || !nodes_encrypt(&p->destination, &p->source) || nodes_pass(p)))
-		return PASS;
-	return nd_is_of_neighbours(p->skb) ? PASS : drop(p, DROP_UNENCRYPTED);
+	return drop(p, DROP_UNENCRYPTED);
 }
 
 /* Maximum priority tags of a frame. */
@@ -186,24 +172,15 @@ static __noinline __u32 to_wire_nat(const struct packet *p, struct flow_cache_en
 	return config_services ? NAT_CHECK_REPLIES : 0;
 }
 
-/* Instead of a generation: the packet has to be dropped. */
-#define TO_WIRE_PLAINTEXT -1U
-
 /*
- * The generation to store a flow cache entry with, TO_WIRE_PLAINTEXT for a packet that has to be encrypted and would leave in
- * plaintext: to a pod of another node, or of a local pod to another node. The stack's routes to these lead to the VXLAN
- * device, but are gone with it, and other programs may have made routes that the kernel prefers. What nodes send each other
- * themselves is for nodes_encrypt. Macvlan pods find each other's MACs in plaintext: that is never cached.
+ * Whether a packet that has to be encrypted would leave in plaintext: to a pod of another node, or of a local pod to
+ * another node. The stack's routes to these lead to the VXLAN device, but are gone with it, and other programs may
+ * have made routes that the kernel prefers. Nodes reach each other by the wire.
  */
-GLOBAL_FN __u32 to_wire_generation(struct __sk_buff *skb, const struct address *source,
-				   const struct address *destination, __u32 now)
+static __noinline bool to_wire_in_plaintext(const struct packet *p)
 {
-	if (!source || !destination)
-		return TO_WIRE_PLAINTEXT;
-	if (!config_strict_encryption || route_kind_of(destination) != ROUTE_ENCRYPTED ||
-	    (route_of_host(destination) && route_kind_of(source) != ROUTE_LOCAL))
-		return now;
-	return nd_is_of_neighbours(skb) ? 0 : TO_WIRE_PLAINTEXT;
+	return config_strict_encryption && route_kind_of(&p->destination) == ROUTE_ENCRYPTED &&
+	       (!route_of_host(&p->destination) || route_kind_of(&p->source) == ROUTE_LOCAL);
 }
 
 STAGE to_wire_translate(struct packet *p)
@@ -213,18 +190,9 @@ STAGE to_wire_translate(struct packet *p)
 
 	if (!fc)
 		return PASS; /* internal error */
-	if (config_encrypt_nodes && flow_cache_hit(fc, &p->source, &p->destination, where | SCOPE_NODES, now)) {
-		if (!nodes_pass(p))
+	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, where, now))) {
+		if (to_wire_in_plaintext(p))
 			return drop(p, DROP_UNENCRYPTED);
-	} else if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, where, now))) {
-		now = to_wire_generation(p->skb, &p->source, &p->destination, now);
-		if (now == TO_WIRE_PLAINTEXT)
-			return drop(p, DROP_UNENCRYPTED);
-		if (config_encrypt_nodes && nodes_encrypt(&p->source, &p->destination)) {
-			if (!nodes_pass(p))
-				return drop(p, DROP_UNENCRYPTED);
-			where |= SCOPE_NODES;
-		}
 		fc->nat_checks = to_wire_nat(p, fc);
 		flow_cache_store(fc, &p->source, &p->destination, where, now);
 	}
