@@ -25,12 +25,12 @@ terminal, or with --html to compare.html in the second directory.
 
 --fail-if says which change must not happen: NAME.ratio<NUMBER, or .value, or >. NAME is a workload, or a cost that
 --json lists, such as cni_add. A ratio is B ÷ A of the ratios to node, which also hold between machines; a value is B ÷
-A of the figures themselves. The command fails only if the whole interval is beyond the number, and if the runs have
-too few rounds for an interval. With one directory, the conditions are about the builds of Beeline in that run. Braces
+A of the figures themselves. The command fails if the whole interval is beyond the number, or if the runs have too few
+rounds for an interval. With one directory, the conditions are about the builds of Beeline in that run. Braces
 choose some figures, as in tcp_rr{network=beeline,path=same-node,metric=rtt_p99}.ratio>1.1: the labels are build,
 metric, network, objects, path, placement and procs, and * stands for any characters.
 
-Exit codes: 1 a condition is not met, or another error.`,
+Exit codes: 1 a condition holds for a figure, or another error.`,
 		Example: `  beeline-lab report results/2026-11-20          print tables and write report.html
   beeline-lab report results/a results/b         print what changed from a to b
   beeline-lab report --html results/a results/b  write it to results/b/compare.html

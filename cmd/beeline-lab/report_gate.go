@@ -1,15 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/pflag"
 
 	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/lab/comparison"
+	"github.com/beeline-cni/beeline/lab/file"
 	"github.com/beeline-cni/beeline/lab/report"
 	"github.com/beeline-cni/beeline/lab/result"
 )
@@ -44,7 +45,7 @@ func (g *gate) parse() error {
 	return nil
 }
 
-// check writes the files and fails if a condition is not met. With one run it compares the builds in it.
+// check writes the files and fails if a condition holds. With one run it compares the builds in it.
 func (g *gate) check(e cli.Env, runs []*result.Run, document *report.Document) error {
 	last := runs[len(runs)-1]
 	changes := comparison.Builds(last)
@@ -75,7 +76,11 @@ func (g *gate) check(e cli.Env, runs []*result.Run, document *report.Document) e
 		if out.path == "" {
 			continue
 		}
-		if err := writeFile(out.path, out.write); err != nil {
+		var text bytes.Buffer
+		if err := out.write(&text); err != nil {
+			return fmt.Errorf("write %s: %w", out.path, err)
+		}
+		if err := file.Replace(out.path, text.Bytes()); err != nil {
 			return err
 		}
 	}
@@ -87,24 +92,7 @@ func (g *gate) check(e cli.Env, runs []*result.Run, document *report.Document) e
 		return cli.ExitCode(1)
 	}
 	if len(checks) > 0 {
-		fmt.Fprintf(e.Stderr, "All conditions are met: %d figures.\n", len(checks))
-	}
-	return nil
-}
-
-// writeFile makes a file, and says which one if it does not succeed.
-func writeFile(path string, write func(io.Writer) error) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closed := f.Close(); err == nil {
-			err = closed
-		}
-	}()
-	if err := write(f); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		fmt.Fprintf(e.Stderr, "All checks pass: %d figures.\n", len(checks))
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func TestReportFailIf(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		"met":         {[]string{a, b, "--fail-if", "tcp_crr.ratio<0.9", "--fail-if", "*.ratio>1.1"}, 0, "All conditions are met"},
+		"met":         {[]string{a, b, "--fail-if", "tcp_crr.ratio<0.9", "--fail-if", "*.ratio>1.1"}, 0, "All checks pass"},
 		"not met":     {[]string{a, b, "--fail-if", "agent_memory.value>1.1", "--fail-if", "tcp_crr.ratio<0.9"}, 1, "beeline: agent_memory: "},
 		"about none":  {[]string{a, b, "--fail-if", "tcp_rr.ratio<0.9"}, 1, "is about no figure"},
 		"one run":     {[]string{a, "--fail-if", "tcp_rr.ratio<0.9"}, 1, "a run with two builds"},
@@ -134,7 +134,7 @@ func TestReportFailIf(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	for name, want := range map[string]string{
-		"c.json": `"outcome": "failed"`, "c.xml": `failures="1"`, "c.txt": "beeline_bench_change{", "c.md": "### Bench: 1 condition is not met of 1",
+		"c.json": `"outcome": "failed"`, "c.xml": `failures="1"`, "c.txt": "beeline_bench_change{", "c.md": "### Bench: 1 check fails of 1",
 	} {
 		if content, err := os.ReadFile(out(name)); err != nil || !strings.Contains(string(content), want) {
 			t.Errorf("%s lacks %q: %v\n%s", name, want, err, content)

@@ -89,14 +89,16 @@ func (s *Server) write(method string, asked request, body []byte) (runtime.Objec
 	return next, nil
 }
 
+// annotationsPatch has the annotations of a patch; null removes one.
+type annotationsPatch struct {
+	Metadata struct {
+		Annotations map[string]*string `json:"annotations"`
+	} `json:"metadata"`
+}
+
 // annotationsOf reduces a patch to its annotations, for which a strategic merge patch is a merge patch; nil without any.
 func annotationsOf(patch []byte) []byte {
-	type metadata struct {
-		Annotations map[string]*string `json:"annotations"`
-	}
-	var p struct {
-		Metadata metadata `json:"metadata"`
-	}
+	var p annotationsPatch
 	if json.Unmarshal(patch, &p) != nil || len(p.Metadata.Annotations) == 0 {
 		return nil
 	}
@@ -109,9 +111,7 @@ func annotationsOf(patch []byte) []byte {
 
 // removeAnnotations removes the annotations that are null in a merge patch.
 func removeAnnotations(m metav1.Object, patch []byte) error {
-	var patched struct {
-		Metadata struct{ Annotations map[string]*string }
-	}
+	var patched annotationsPatch
 	if err := json.Unmarshal(patch, &patched); err != nil {
 		return fmt.Errorf("decode the annotations of a patch: %w", err)
 	}

@@ -34,7 +34,7 @@ func (j Check) String() string {
 	return text
 }
 
-// reason says why the condition is not met.
+// reason says why the check fails.
 func (j Check) reason() string {
 	if j.Outcome == Undecidable {
 		return "no interval: the runs have too few rounds"

@@ -13,13 +13,13 @@ func WriteComment(w io.Writer, changes []Change, checks []Check, details func(io
 	failures := Failures(checks)
 	switch {
 	case len(failures) > 0:
-		fmt.Fprintf(&b, "### Bench: %s of %d\n\n", plural(len(failures), "condition is not met", "conditions are not met"), len(checks))
+		fmt.Fprintf(&b, "### Bench: %s of %d\n\n", plural(len(failures), "check fails", "checks fail"), len(checks))
 		b.WriteString("| figure | condition | B ÷ A | |\n|---|---|---:|---|\n")
 		for _, j := range failures {
 			fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", cell(j.Change.String()), j.Condition, j.Value, j.reason())
 		}
 	case len(checks) > 0:
-		fmt.Fprintf(&b, "### Bench: %s\n", plural(len(checks), "condition is met", "conditions are met"))
+		fmt.Fprintf(&b, "### Bench: %s\n", plural(len(checks), "check passes", "checks pass"))
 	default:
 		b.WriteString("### Bench\n")
 	}

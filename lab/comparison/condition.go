@@ -3,6 +3,7 @@ package comparison
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -72,7 +73,7 @@ func parse(text string) (Condition, error) {
 	for label := range strings.SplitSeq(strings.TrimSuffix(rest, "}"), ",") {
 		key, value, ok := strings.Cut(label, "=")
 		if key = strings.TrimSpace(key); !ok || labels[key] == nil {
-			return c, fmt.Errorf("%q is not LABEL=VALUE with one of the labels %s", label, strings.Join(labelNames(), ", "))
+			return c, fmt.Errorf("%q is not LABEL=VALUE with one of the labels %s", label, strings.Join(slices.Sorted(maps.Keys(labels)), ", "))
 		}
 		if _, twice := c.labels[key]; twice {
 			return c, fmt.Errorf("label %s twice", key)
@@ -80,15 +81,6 @@ func parse(text string) (Condition, error) {
 		c.labels[key] = strings.TrimSpace(value)
 	}
 	return c, c.valid()
-}
-
-func labelNames() []string {
-	names := make([]string, 0, len(labels))
-	for name := range labels {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // cutLast cuts around the last separator.
@@ -102,19 +94,12 @@ func cutLast(s, sep string) (before, after string, found bool) {
 
 // valid checks the patterns.
 func (c Condition) valid() error {
-	for _, pattern := range append([]string{c.name}, values(c.labels)...) {
+	for _, pattern := range slices.AppendSeq([]string{c.name}, maps.Values(c.labels)) {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return fmt.Errorf("pattern %q: %w", pattern, err)
 		}
 	}
 	return nil
-}
-
-func values(m map[string]string) (list []string) {
-	for _, v := range m {
-		list = append(list, v)
-	}
-	return list
 }
 
 // String is the condition as it was given.

@@ -49,9 +49,20 @@ type Figure struct {
 	Side
 }
 
+// Interval is the value with its bounds; without one it has no values.
+func (v *Value) Interval() stats.Interval {
+	if v == nil {
+		return stats.Interval{}
+	}
+	return stats.Interval{Median: v.Median, Low: v.Low, High: v.High, N: 1}
+}
+
 // Decided reports whether the interval excludes 1.
-func (v *Value) Decided() bool {
-	return v != nil && v.Low != nil && v.High != nil && (*v.Low > 1 || *v.High < 1)
+func (v *Value) Decided() bool { return !v.Interval().Undecided() }
+
+// Samples is the comparison that the samples of a workload belong to.
+func (k Key) Samples() stats.Key {
+	return stats.Key{Workload: k.Name, Path: k.Path, Placement: k.Placement, Procs: k.Procs}
 }
 
 // Figures lists all that a run has measured, in its order: the workloads, then what networks cost without traffic.

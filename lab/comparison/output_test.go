@@ -84,7 +84,7 @@ func TestComment(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"### Bench: 2 conditions are not met of 3", "| beeline ÷ old: tcp_rr rate, cross-node, one-core | `tcp_rr.ratio<0.98` | 0.900 (0.900–0.900) |",
+		"### Bench: 2 checks fail of 3", "| beeline ÷ old: tcp_rr rate, cross-node, one-core | `tcp_rr.ratio<0.98` | 0.900 (0.900–0.900) |",
 		`a\|b: udp_rr`, "too few rounds", "**Worse**", "* beeline ÷ old: tcp_rr rate", "**Better**", "* beeline ÷ old: cni_add: 0.900",
 		"<details>", "TABLES",
 	} {

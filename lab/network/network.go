@@ -63,11 +63,9 @@ type Closer interface {
 	Down(ctx context.Context, lab *testbed.Lab) error
 }
 
-// Outsider is a network of others: see package script.
+// Outsider is a network of others: see package script. Its agents may need the lab's API server, whatever is measured.
 type Outsider interface {
 	Network
-	// NeedsAPIServer reports whether its agents need the lab's API server, whatever is measured.
-	NeedsAPIServer() bool
 	// AgentPID is the process id of a node's agent, 0 where none runs.
 	AgentPID(node *testbed.Node) int
 }
@@ -75,8 +73,8 @@ type Outsider interface {
 // NeedsAPIServer reports whether the agents of a network need an API server, whatever is measured: addresses of other nodes' pods
 // are known from claims of IPPools.
 func NeedsAPIServer(n Network) bool {
-	other, ok := n.(Outsider)
-	return HasPools(n) || ok && other.NeedsAPIServer()
+	_, outside := n.(Outsider)
+	return outside || HasPools(n)
 }
 
 // AgentSocket is the agent's socket on a node, empty for a network without agents.

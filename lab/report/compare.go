@@ -70,11 +70,11 @@ func (v *view) changes(key stats.Key, changes []comparison.Change) *Table {
 		values("A"), values("B"), values("B ÷ A"), "interval", "ratio A", "ratio B", "B ÷ A of ratios", "interval")
 	var here []comparison.Change
 	for _, c := range changes {
-		if c.Headline && c.Name == key.Workload && c.Path == key.Path && c.Placement == key.Placement && c.Procs == key.Procs {
+		if c.Headline && c.Samples() == key {
 			here = append(here, c)
 		}
 	}
-	place := func(c comparison.Change) float64 { return placeOf(c.Network, intervalOf(c.A.Ratio), w.Better) }
+	place := func(c comparison.Change) float64 { return placeOf(c.Network, c.A.Ratio.Interval(), w.Better) }
 	slices.SortStableFunc(here, func(a, b comparison.Change) int { return cmp.Compare(place(a), place(b)) })
 	for _, c := range here {
 		ratioA, ratioB := dash, dash
@@ -95,8 +95,7 @@ func (v *view) otherChanges(changes []comparison.Change) *Table {
 		if c.Metric == "" || c.Headline || strings.HasSuffix(c.Metric, result.VersusWire) {
 			continue
 		}
-		key := stats.Key{Workload: c.Name, Path: c.Path, Placement: c.Placement, Procs: c.Procs}
-		t.addChange(c.Network, c, []any{listed(v.workload(c.Name).Title, context(key)), better(c.Metric, c.Better), quantity(c.A.Median, c.Unit), quantity(c.B.Median, c.Unit)},
+		t.addChange(c.Network, c, []any{listed(v.workload(c.Name).Title, context(c.Samples())), better(c.Metric, c.Better), quantity(c.A.Median, c.Unit), quantity(c.B.Median, c.Unit)},
 			append(changeCells(c.Value), changeCells(c.Ratio)...))
 	}
 	return t
@@ -131,13 +130,5 @@ func changeCells(v *comparison.Value) []any {
 	if v == nil {
 		return []any{none, dash}
 	}
-	return []any{ratioCell(intervalOf(v)), interval(v.Low, v.High)}
-}
-
-// intervalOf is a value as an interval, without values if there is none.
-func intervalOf(v *comparison.Value) stats.Interval {
-	if v == nil {
-		return stats.Interval{}
-	}
-	return stats.Interval{Median: v.Median, Low: v.Low, High: v.High, N: 1}
+	return []any{ratioCell(v.Interval()), interval(v.Low, v.High)}
 }

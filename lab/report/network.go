@@ -219,8 +219,7 @@ func (v *view) builds() Section {
 	for _, c := range comparison.Builds(v.run) {
 		title, change := c.Name, c.Value
 		if c.Metric != "" {
-			key := stats.Key{Workload: c.Name, Path: c.Path, Placement: c.Placement, Procs: c.Procs}
-			title, change = v.workload(c.Name).Title+" · "+context(key), c.Ratio
+			title, change = v.workload(c.Name).Title+" · "+context(c.Samples()), c.Ratio
 		}
 		if c.Headline && change != nil {
 			t.add(c.Network+" ÷ "+c.Build, append([]any{better(title, c.Better)}, changeCells(change)...)...)

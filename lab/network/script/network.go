@@ -91,9 +91,6 @@ func (n Network) Unsupported() string {
 	return ""
 }
 
-// NeedsAPIServer is true: the lab's API server has the nodes.
-func (Network) NeedsAPIServer() bool { return true }
-
 // Up runs the program build, then up on each node, then ready on each. After an error it runs down.
 func (n Network) Up(ctx context.Context, lab *testbed.Lab) (err error) {
 	defer func() {
@@ -105,7 +102,7 @@ func (n Network) Up(ctx context.Context, lab *testbed.Lab) (err error) {
 		return err
 	}
 	for _, node := range lab.Nodes() {
-		said, err := n.run(ctx, lab, node, programUp, nil, nil)
+		said, err := n.run(ctx, lab, node, programUp, nil)
 		if err != nil {
 			return err
 		}
@@ -126,7 +123,7 @@ func (n Network) Up(ctx context.Context, lab *testbed.Lab) (err error) {
 		if !n.has(programReady) {
 			break
 		}
-		if _, err := n.run(ctx, lab, node, programReady, nil, nil); err != nil {
+		if _, err := n.run(ctx, lab, node, programReady, nil); err != nil {
 			return err
 		}
 	}
@@ -140,7 +137,7 @@ func (n Network) Down(ctx context.Context, lab *testbed.Lab) error {
 	}
 	var errs []error
 	for _, node := range lab.Nodes() {
-		_, err := n.run(ctx, lab, node, programDown, nil, nil)
+		_, err := n.run(ctx, lab, node, programDown, nil)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -173,7 +170,7 @@ func (n Network) Plugin(lab *testbed.Lab, node *testbed.Node) (*plugin.Network, 
 		default:
 			return nil, nil // STATUS and GC change nothing
 		}
-		return n.run(ctx, lab, node, name, podOf(environ), environ)
+		return n.run(ctx, lab, node, name, environ)
 	})
 	return &cni, err
 }
@@ -186,7 +183,7 @@ func (o Output) dirs() []string {
 	return network.ReferenceDirs
 }
 
-// Facts are those that up has printed on the first node.
+// Facts are what up has printed on the first node.
 func (n Network) Facts(_ context.Context, lab *testbed.Lab) map[string]string {
 	facts := map[string]string{"made by": n.dir}
 	out, err := outputOf(lab.Node(0))

@@ -15,7 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// patience is how long a program may take. The first `up` may build what it needs.
+// patience is how long a program may take: `build` compiles.
 const patience = 15 * time.Minute
 
 // saidMax bounds the words of a program's standard error that an error repeats, in bytes.
@@ -42,10 +42,12 @@ func lastWords(said []byte) string {
 }
 
 // run runs a program in the namespace and cgroup of a node and returns its standard output. Its outputs are files: what it leaves
-// running may keep them open. pod and environ are for programs of pods.
-func (n Network) run(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string, pod *Pod, environ map[string]string) (said []byte, err error) {
+// running may keep them open. environ is that of a CNI plugin, for programs of pods.
+func (n Network) run(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string, environ map[string]string) (said []byte, err error) {
 	in := inputOf(lab, node, network.Kubeconfig(lab))
-	in.Pod = pod
+	if environ != nil {
+		in.Pod = podOf(environ)
+	}
 	text, err := json.Marshal(in)
 	if err != nil {
 		return nil, fmt.Errorf("encode input of %s: %w", name, err)

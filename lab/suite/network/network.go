@@ -78,7 +78,8 @@ func New(o round.Options) (*Suite, error) {
 }
 
 // chooseExtras adds the measurements after the rounds: BPF run time where the plan has the workload, on one core with
-// one process, and plugin calls of Beeline and its other builds, with IPPools too, of networks of others, and of the plainest reference plugin.
+// one process, and plugin calls of Beeline and its other builds, with IPPools too, of networks of others, and of the
+// plainest reference plugin.
 func (s *Suite) chooseExtras() {
 	for _, cell := range s.Cells {
 		name := cell.Workload.Info().Name
