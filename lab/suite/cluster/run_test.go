@@ -15,6 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/round"
 	"github.com/beeline-cni/beeline/lab/stats"
+	"github.com/beeline-cni/beeline/lab/suite/internal/suitetest"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
@@ -30,7 +31,7 @@ func tiny(t *testing.T, workloads ...string) *Suite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Gate = round.Gate{Steal: 1, Foreign: 1, Retransmits: 1}
+	p.Gate = suitetest.OpenGate()
 	p.WarmUp = 0
 	return p
 }

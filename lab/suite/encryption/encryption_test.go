@@ -113,7 +113,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Gate, s.WarmUp = round.Gate{Steal: 1, Foreign: 1, Retransmits: 1}, 0
+	s.Gate, s.WarmUp = suitetest.OpenGate(), 0
 	if err := s.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func checkSamples(t *testing.T, run *result.Run, present []string) {
 		for _, w := range Workloads {
 			for _, mtu := range []int{1500, 9000} {
 				if key := fmt.Sprintf("%s %s_mtu_%d", name, w, mtu); found[key] != 1 {
-					t.Errorf("%d samples of %s, want 1", found[key], key)
+					t.Errorf("%d samples of %s, want 1; rounds: %+v", found[key], key, run.Rounds)
 				}
 			}
 		}

@@ -40,7 +40,7 @@ func tiny(t *testing.T, networks ...string) *Suite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Gate = round.Gate{Steal: 1, Foreign: 1, Retransmits: 1}
+	p.Gate = suitetest.OpenGate()
 	p.WarmUp, p.Pods, p.Idle, p.MTU, p.Seed = 0, 2, 100*time.Millisecond, 1500, 1
 	return p
 }

@@ -29,7 +29,7 @@ func TestRunServices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Gate = round.Gate{Steal: 1, Foreign: 1, Retransmits: 1}
+	p.Gate = suitetest.OpenGate()
 	p.WarmUp, p.Changes, p.Seed = 0, 2, 1
 	run, err := round.Run(t.Context(), p, round.NewProgress(t.Output(), p.Estimate()))
 	suitetest.NothingLeft(t)
