@@ -42,7 +42,7 @@ var kernels = []kernel{
 	{
 		version: "6.1", pkg: debian{name: "linux-image-cloud-amd64"},
 		only:  map[string][]string{endToEndDir: oldHooks, adversaryDir: nil, encryptionDir: nil, instructionsDir: plainInstructions},
-		quick: map[string][]string{datapathDir: betweenOldestAndHere, endToEndDir: nil, adversaryDir: nil, encryptionDir: nil},
+		quick: map[string][]string{datapathDir: firstAnswers, endToEndDir: nil, adversaryDir: nil, encryptionDir: nil},
 	},
 	{
 		version: "6.12", pkg: debian{name: "linux-image-6.12-cloud-amd64"}, complete: true,
@@ -50,7 +50,7 @@ var kernels = []kernel{
 			datapathDir: withMacvlan, endToEndDir: oldHooks, adversaryDir: {"TestEncryptedAttacks"}, encryptionDir: encryptionBench,
 			instructionsDir: plainInstructions,
 		},
-		quick: map[string][]string{datapathDir: firstAnswers, endToEndDir: firstPrograms, adversaryDir: nil, encryptionDir: nil},
+		quick: map[string][]string{datapathDir: verifier, endToEndDir: firstPrograms, adversaryDir: nil, encryptionDir: nil},
 		skip:  attachedAsFilters, network: true, netkit: true,
 	},
 	{

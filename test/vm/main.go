@@ -26,7 +26,7 @@ func main() { program.Main("vm", run) }
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("vm", flag.ContinueOnError)
 	only := flags.String("kernel", "", "boot only this `version` of the table in kernels.go")
-	quick := flags.Bool("quick", false, "run only the tests that depend most on the kernel, as CI does: 15 minutes instead of 45")
+	quick := flags.Bool("quick", false, "run only the tests that depend most on the kernel, as CI does: 10 minutes instead of 45")
 	match := flags.String("run", ".", "run only tests whose names match this `pattern`")
 	device := flags.String("device", "", "give pods this `kind` of device, veth or netkit, instead of those of the table")
 	limit := flags.Duration("timeout", 4*time.Hour, "maximum time of a machine")

@@ -70,9 +70,12 @@ var betweenOldestAndHere = []string{
 	"TestSocketsMeet", "TestKernelFaults", "TestPolicyRevokesPairs", "TestRandomStreams", "TestFrameProtocol",
 }
 
-// firstAnswers are those of betweenOldestAndHere that are left with -quick: what the verifier says, that programs are attached, and one way of
+// firstAnswers are those of betweenOldestAndHere that are left with -quick on the oldest kernel: what the verifier says, that programs are attached, and one way of
 // packets with all that there is. TestLoadMacvlan has what agents load: the programs of Services and policies among them.
 var firstAnswers = []string{"TestLoad", "TestLoadDestroy", "TestLoadMacvlan", "TestAttachments", "TestRedirect", "TestDestroyUDP*", "TestSocketSend", "TestPolicyTraffic", "TestSocketsMeet", "TestKernelFaults"}
+
+// verifier are the tests of internal/datapath with -quick on kernels between the oldest one and this machine's: whether programs load there.
+var verifier = []string{"TestLoad", "TestLoadDestroy", "TestLoadMacvlan", "TestRedirect", "TestFrameProtocol"}
 
 // withMacvlan has the paths of macvlan pods too: without the hurry of -quick.
 var withMacvlan = append(slices.Clone(betweenOldestAndHere), "TestMacvlan*", "TestPolicyMacvlan")
