@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -88,6 +89,9 @@ func run(ctx context.Context, args []string) error {
 			console := filepath.Join(work, fmt.Sprintf("%s.%s.%d.console", k.version, k.device, part))
 			all = append(all, machine{kernel: k, image: image, part: part, parts: parts, console: console, accel: *accel, limit: *limit, progress: *progress, instructions: *instructions})
 		}
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("no test of %s matches %q on these kernels", strings.Join(packages, ", "), *match)
 	}
 	return runAll(ctx, all, *atOnce)
 }
