@@ -96,8 +96,11 @@ STAGE from_wire_lookup(struct packet *p, struct flow_cache_entry **cached)
 	*cached = fc;
 	if (likely(flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now)))
 		return NEXT;
-	if (!source_valid_from_wire(&p->source, &p->destination))
-		return drop(p, route_kind_of(&p->source) == ROUTE_ENCRYPTED ? DROP_UNENCRYPTED : DROP_INVALID_SOURCE);
+	if (!source_valid_from_wire(&p->source, &p->destination)) {
+		if (route_kind_of(&p->source) != ROUTE_ENCRYPTED)
+			return drop(p, DROP_INVALID_SOURCE);
+		return nd_is_of_neighbours(p->skb) ? PASS : drop(p, DROP_UNENCRYPTED);
+	}
 	from_wire_route(fc, p);
 	flow_cache_store(fc, &p->source, &p->destination, p->skb->ifindex, now);
 	return NEXT;
@@ -111,7 +114,7 @@ STAGE from_wire_group(struct packet *p)
 {
 	if (route_kind_of(&p->source) != ROUTE_ENCRYPTED || source_valid_from_wire(&p->source, &p->destination))
 		return PASS;
-	return drop(p, DROP_UNENCRYPTED);
+	return nd_is_of_neighbours(p->skb) ? PASS : drop(p, DROP_UNENCRYPTED);
 }
 
 /* Maximum priority tags of a frame. */
@@ -191,8 +194,8 @@ STAGE to_wire_translate(struct packet *p)
 	if (!fc)
 		return PASS; /* internal error */
 	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, where, now))) {
-		if (to_wire_in_plaintext(p))
-			return drop(p, DROP_UNENCRYPTED);
+		if (to_wire_in_plaintext(p)) /* pods with macvlan devices find each other's MACs in plaintext */
+			return nd_is_of_neighbours(p->skb) ? NEXT : drop(p, DROP_UNENCRYPTED);
 		fc->nat_checks = to_wire_nat(p, fc);
 		flow_cache_store(fc, &p->source, &p->destination, where, now);
 	}

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -54,9 +55,27 @@ func NewWire(ranges []netip.Prefix, outside ...net.HardwareAddr) *Wire {
 	return &Wire{ranges: ranges, outside: outside}
 }
 
-// Watch starts to look at the frames of a device.
+// Watch starts to look at the frames of a device. What it receives from devices that are there now, in its own network
+// namespace, does not come by the wire: programs deliver to macvlan devices by having their parent receive packets.
 func (w *Wire) Watch(netns testbed.Netns, device string) error {
-	return w.watch(netns, device, func(frame []byte, _ bool) { w.look(frame) })
+	var own []net.HardwareAddr
+	err := netns.Do(func() error {
+		links, err := net.Interfaces()
+		for _, l := range links {
+			if len(l.HardwareAddr) > 0 {
+				own = append(own, l.HardwareAddr)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("list devices of %s: %w", netns.Path, err)
+	}
+	return w.watch(netns, device, func(frame []byte, sent bool) {
+		if sent || len(frame) < 14 || !slices.ContainsFunc(own, func(m net.HardwareAddr) bool { return bytes.Equal(frame[6:12], m) }) {
+			w.look(frame)
+		}
+	})
 }
 
 // WatchSent starts to look at the frames that a device sends only: what it receives others forge.
@@ -117,6 +136,7 @@ func (w *Wire) look(frame []byte) {
 	switch {
 	case bytes.Contains(frame, []byte(Marker)):
 		p.Why = "the marker"
+	case findsNeighbour(frame):
 	case slices.ContainsFunc(w.ranges, inRange):
 		p.Why = "an address of a pod"
 	case h.Protocol == unix.IPPROTO_UDP && h.Port == vxlanPort:
@@ -131,4 +151,15 @@ func (w *Wire) look(frame []byte) {
 	if h.Protocol == unix.IPPROTO_ESP || h.Protocol == unix.IPPROTO_UDP && h.Port == wireGuardPort {
 		w.encrypted++
 	}
+}
+
+// findsNeighbour reports whether a frame is a neighbour solicitation or advertisement (RFC 4861, 4.3 and 4.4) with one option
+// at most: macvlan pods find MACs by it, in plaintext as with ARP.
+func findsNeighbour(frame []byte) bool {
+	const header, length = 14, 40
+	if len(frame) < header+length+1 || binary.BigEndian.Uint16(frame[12:]) != unix.ETH_P_IPV6 {
+		return false
+	}
+	ip, kind := frame[header:], frame[header+length]
+	return ip[6] == unix.IPPROTO_ICMPV6 && ip[7] == 255 && binary.BigEndian.Uint16(ip[4:]) <= 32 && (kind == 135 || kind == 136)
 }

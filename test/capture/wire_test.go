@@ -26,6 +26,10 @@ func TestLook(t *testing.T) {
 		return frame.Ethernet(to, from, kind, packet)
 	}
 	esp := frame.IP{Source: a.Addr(), Destination: b.Addr(), Protocol: unix.IPPROTO_ESP, Payload: make([]byte, 40)}.Packet()
+	neighbours := func(hops byte, kind byte, data string) []byte {
+		return frame.IP{Source: pod6.Addr(), Destination: a6.Addr(), Protocol: unix.IPPROTO_ICMPV6, Hops: hops, Payload: append([]byte{kind, 0, 0, 0}, data...)}.Packet()
+	}
+	const target = "0123456789abcdef01234567"
 	for _, c := range []struct {
 		name, why string
 		frame     []byte
@@ -40,6 +44,11 @@ func TestLook(t *testing.T) {
 		{"VXLAN", "VXLAN", between(node, other, udp(a, netip.AddrPortFrom(b.Addr(), vxlanPort), "inner")), 0},
 		{"WireGuard", "", between(node, other, udp(a, netip.AddrPortFrom(b.Addr(), wireGuardPort), "inner")), 1},
 		{"ESP", "", between(node, other, esp), 1},
+		{"a pod's advertisement", "", between(node, other, neighbours(255, 136, target)), 0},
+		{"an advertisement with the marker", "the marker", between(node, other, neighbours(255, 136, Marker)), 0},
+		{"a forwarded advertisement", "an address of a pod", between(node, other, neighbours(254, 136, target)), 0},
+		{"a pod's echo request", "an address of a pod", between(node, other, neighbours(255, 128, target)), 0},
+		{"a long advertisement", "an address of a pod", between(node, other, neighbours(255, 136, target+target)), 0},
 		{"short", "", []byte{1, 2, 3}, 0},
 		{"cut", "", between(node, other, udp(a, b, "hello"))[:20], 0},
 	} {

@@ -48,6 +48,23 @@ static __always_inline bool mac_is_group(const __u8 *mac)
 	return mac[0] & 1;
 }
 
+/*
+ * Whether a packet is a neighbour solicitation or advertisement right behind the IPv6 header, not forwarded, and too short
+ * for other data: plaintext where nothing else may be, since MACs are found by it.
+ */
+GLOBAL_FN bool nd_is_of_neighbours(struct __sk_buff *skb)
+{
+	struct ipv6hdr ip;
+	__u8 type;
+
+	if (skb->protocol != bpf_htons(ETH_P_IPV6) || bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) ||
+	    bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(ip), &type, sizeof(type)))
+		return false;
+	return ip.nexthdr == PROTOCOL_ICMPV6 && ip.hop_limit == ND_HOP_LIMIT &&
+	       bpf_ntohs(ip.payload_len) <= ND_LENGTH &&
+	       (type == ND_NEIGHBOUR_SOLICITATION || type == ND_NEIGHBOUR_ADVERTISEMENT);
+}
+
 /* Reads ARP for IPv4 over Ethernet. Returns NULL for other ARP; p->eth is then invalid. */
 static __always_inline const struct arp *arp_of(struct packet *p)
 {

@@ -58,12 +58,35 @@ func TestToWireDropsPlaintext(t *testing.T) {
 			sends("of an external host to another node's pod", fixtures.External, fixtures.PodT, true)
 			sends("to a pod that is not encrypted", fixtures.PodA, fixtures.PodB, false)
 		})
+		// Pods with macvlan devices find each other's MACs in plaintext. After that nothing else is.
+		pods := fixtures.ToWire().Ip(fixtures.PodA.Addr(6), fixtures.PodT.Addr(6))
+		cases = append(cases, harness.Passes("an advertisement of a pod to another node's pod", harness.StackSends(pods.Ttl(255).Icmp(136, 0).Payload(ndTarget))))
+		if !cfg.PlaintextAllowed {
+			for what, p := range notNeighbours(pods) {
+				cases = append(cases, harness.Drops(what+" of a pod to another node's pod", harness.StackSends(p), uint32(bpf.DropReasonDROP_UNENCRYPTED)))
+			}
+		}
 		t.Run(fixtures.CfgName(cfg), func(t *testing.T) {
 			r := harness.New(t, cfg)
 			encrypt(t, r)
 			r.Check(t, cases)
 			r.Check(t, cases) // and once more: no packet has put a verdict into the flow cache
 		})
+	}
+}
+
+// ndTarget stands for the target and an option of neighbour discovery.
+const ndTarget = "0123456789abcdef01234567"
+
+// notNeighbours are packets that are similar to neighbour discovery.
+func notNeighbours(p fixtures.Packet) map[string]fixtures.Packet {
+	return map[string]fixtures.Packet{
+		"an advertisement that was forwarded":  p.Ttl(254).Icmp(136, 0).Payload(ndTarget),
+		"an advertisement with other data":     p.Ttl(255).Icmp(136, 0).Payload(ndTarget + "x"),
+		"a redirect":                           p.Ttl(255).Icmp(137, 0).Payload(ndTarget),
+		"an echo request with the hop limit":   p.Ttl(255).Icmp(128, 0).Payload(ndTarget),
+		"UDP with the hop limit":               p.Ttl(255).Udp(136, 136).Payload("x"),
+		"an advertisement behind a dst option": p.Ttl(255).Icmp(136, 0).Payload("x").Extend(fixtures.ProtoDstOptions),
 	}
 }
 
@@ -91,10 +114,18 @@ func TestFromWireDropsPlaintext(t *testing.T) {
 					transport(fixtures.FromWire().Ip(fixtures.NodeT.Addr(family), fixtures.NodeA.Addr(family)).Macs(fixtures.NodeB.Mac, fwd.MAC{255, 255, 255, 255, 255, 255})))),
 			)
 		})
+		for what, dst := range map[string]fixtures.Member{"a pod": fixtures.PodA, "this node": fixtures.NodeA} {
+			pods := fixtures.FromWire().Ip(fixtures.PodT.Addr(6), dst.Addr(6))
+			cases = append(cases, harness.Passes("a solicitation of another node's pod to "+what, harness.WireBrings(pods.Ttl(255).Icmp(135, 0).Payload(ndTarget))))
+			for like, p := range notNeighbours(pods) {
+				cases = append(cases, harness.Drops(like+" of another node's pod to "+what, harness.WireBrings(p), uint32(bpf.DropReasonDROP_UNENCRYPTED)))
+			}
+		}
 		t.Run(fixtures.CfgName(cfg), func(t *testing.T) {
 			r := harness.New(t, cfg)
 			encrypt(t, r)
 			r.Check(t, cases)
+			r.Check(t, cases) // and once more: no packet has put a verdict into the flow cache
 		})
 	}
 }
