@@ -37,7 +37,7 @@ func isSourceTable(table int) bool {
 }
 
 // SyncSources makes Beeline's tables and rules of Sources equal to want. It returns how many routes and rules it added, replaced or deleted,
-// and the table of each Source; 0 for one with routes and without a table, which is an error. With tunnels the packets look up TunnelTable first. Tables that hold a
+// and the table of each Source; 0 for one with routes and without a table, which is an error. With tunnels the packets look up TunnelTable first, also without a table. Tables that hold a
 // route or have a rule of others are not used. A Source with an address keeps its table: a route that changes is replaced in place.
 func SyncSources(want []Source, tunnels bool, present Table) (tables []int, changed int, err error) {
 	rules, err := listRules()
@@ -140,7 +140,7 @@ func assignTables(want []Source, had map[netip.Prefix]int, taken map[int]bool) (
 func rulesOf(want []Source, tables []int, tunnels bool) map[rule]bool {
 	all, had := map[rule]bool{}, map[netip.Addr]bool{}
 	for i, s := range want {
-		if tables[i] == 0 && (len(s.Routes) > 0 || !tunnels) {
+		if tables[i] == 0 && !tunnels {
 			continue
 		}
 		for _, p := range s.Within {

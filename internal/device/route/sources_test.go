@@ -258,3 +258,22 @@ func TestIsOfPod(t *testing.T) {
 		}
 	}
 }
+
+// Where no table is free, packets into tunnels are led there all the same.
+func TestSourceWithoutTable(t *testing.T) {
+	pod := netip.MustParseAddr("192.0.2.9")
+	want := []Source{{Addresses: []netip.Addr{pod}, Routes: []Route{{Prefix: netip.MustParsePrefix("0.0.0.0/0")}}}}
+	tunnel := rule{family: unix.AF_INET, priority: sourceTunnelPriority, from: hostPrefix(pod), table: TunnelTable}
+	rules := rulesOf(want, []int{0}, true)
+	if !rules[tunnel] {
+		t.Errorf("no rule for tunnels: %v", rules)
+	}
+	for r := range rules {
+		if r.priority == sourcePriority {
+			t.Errorf("a rule for a table that the Source does not have: %v", r)
+		}
+	}
+	if rules := rulesOf(want, []int{0}, false); len(rules) != 0 {
+		t.Errorf("without tunnels: %v", rules)
+	}
+}
