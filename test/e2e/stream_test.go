@@ -10,15 +10,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/capture"
 )
 
-const (
-	// chunk is the size of a write in bytes. One a millisecond is 262 Mbit/s, which leaves CPU time for the rest.
-	chunk    = 32 << 10
-	chunkGap = time.Millisecond
-)
+// chunk is the size of a write in bytes. One a millisecond is 262 Mbit/s, which leaves CPU time for the rest.
+const chunk = 32 << 10
+
+var chunkGap = testenv.Patience(time.Millisecond)
 
 // stream is one long TCP connection whose content encodes its offset, so that the receiver finds missing, repeated and
 // changed bytes.
