@@ -65,16 +65,6 @@ const volatile bool config_socket_errors = true;
 /* Drops plaintext of what has to be encrypted (--encryption, --encryption-strict). */
 const volatile bool config_strict_encryption = false;
 
-/* Drops plaintext between nodes that both encrypt what they send each other (--encrypt-nodes). */
-const volatile bool config_encrypt_nodes = false;
-
-/*
- * What such nodes may send each other in plaintext (--encrypt-nodes-except, and the tunnel's own packets): an IP protocol
- * in bits 16 to 23, and a port, or 0 for all that the protocol carries. The first 0 ends the list.
- */
-#define NODES_EXCEPT_MAX 16
-const volatile __u32 config_nodes_except[NODES_EXCEPT_MAX] = {};
-
 /* UDP port of tunnels (--tunnel-port), 0 without tunnels. Only tunnels may send to it with a node's address. */
 const volatile __u16 config_tunnel_port = 0;
 

@@ -97,8 +97,8 @@ enum route_kind {
  * IPsec, which finds the peer by the inner destination; next_hop tells nodes apart, and is the peer's end of IPsec.
  */
 struct route {
-	__u8 kind; /* enum route_kind */
-	__u8 resolved; /* next_hop_mac is valid; ROUTE_LOCAL: the pod has a macvlan device; ROUTE_ENCRYPTED: see nodes_encrypt */
+	__u8 kind;		     /* enum route_kind */
+	__u8 resolved;		     /* next_hop_mac is valid; ROUTE_LOCAL: the pod has a macvlan device */
 	__u16 mtu;		     /* without the link-layer header; ROUTE_LOCAL: limited_ingress */
 	__u32 ifindex;		     /* of the uplink */
 	__u8 next_hop_mac[ETH_ALEN]; /* valid while `resolved` is set and `neigh_lease` holds */

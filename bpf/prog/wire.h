@@ -10,7 +10,6 @@
 #include "lib/fwd/endpoint.h"
 #include "lib/fwd/flow_cache.h"
 #include "lib/fwd/macvlan.h"
-#include "lib/fwd/nodes.h"
 #include "lib/fwd/route.h"
 #include "lib/fwd/source.h"
 #include "lib/nat/kernel_ct.h"
@@ -89,19 +88,13 @@ STAGE from_wire_forward(struct packet *p, struct flow_cache_entry *fc)
 /* Validates the source and finds the route, or takes both from the flow cache. */
 STAGE from_wire_lookup(struct packet *p, struct flow_cache_entry **cached)
 {
-	__u32 now = flow_cache_generation(), where = p->skb->ifindex, scope;
+	__u32 now = flow_cache_generation();
 	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_INGRESS);
 
 	if (!fc)
 		return PASS; /* internal error */
 	*cached = fc;
-	if (config_encrypt_nodes) {
-		scope = nodes_scope(p, fc, where, false);
-		if (scope == NODES_PLAINTEXT)
-			return drop(p, DROP_UNENCRYPTED);
-		where |= scope;
-	}
-	if (likely(flow_cache_hit(fc, &p->source, &p->destination, where, now)))
+	if (likely(flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now)))
 		return NEXT;
 	if (!source_valid_from_wire(&p->source, &p->destination)) {
 		if (route_kind_of(&p->source) != ROUTE_ENCRYPTED)
@@ -109,7 +102,7 @@ STAGE from_wire_lookup(struct packet *p, struct flow_cache_entry **cached)
 		return nd_is_of_neighbours(p->skb) ? PASS : drop(p, DROP_UNENCRYPTED);
 	}
 	from_wire_route(fc, p);
-	flow_cache_store(fc, &p->source, &p->destination, where, now);
+	flow_cache_store(fc, &p->source, &p->destination, p->skb->ifindex, now);
 	return NEXT;
 }
 
@@ -119,10 +112,7 @@ STAGE from_wire_lookup(struct packet *p, struct flow_cache_entry **cached)
  */
 STAGE from_wire_group(struct packet *p)
 {
-	if (route_kind_of(&p->source) != ROUTE_ENCRYPTED)
-		return PASS;
-	if (source_valid_from_wire(&p->source, &p->destination) &&
-	    (!config_encrypt_nodes || !nodes_encrypt(&p->destination, &p->source) || nodes_pass(p)))
+	if (route_kind_of(&p->source) != ROUTE_ENCRYPTED || source_valid_from_wire(&p->source, &p->destination))
 		return PASS;
 	return nd_is_of_neighbours(p->skb) ? PASS : drop(p, DROP_UNENCRYPTED);
 }
@@ -188,7 +178,7 @@ static __noinline __u32 to_wire_nat(const struct packet *p, struct flow_cache_en
 /*
  * Whether a packet that has to be encrypted would leave in plaintext: to a pod of another node, or of a local pod to
  * another node. The stack's routes to these lead to the VXLAN device, but are gone with it, and other programs may
- * have made routes that the kernel prefers. What nodes send each other themselves is for nodes_encrypt.
+ * have made routes that the kernel prefers. Nodes reach each other by the wire.
  */
 static __noinline bool to_wire_in_plaintext(const struct packet *p)
 {
@@ -198,17 +188,11 @@ static __noinline bool to_wire_in_plaintext(const struct packet *p)
 
 STAGE to_wire_translate(struct packet *p)
 {
-	__u32 now = flow_cache_generation(), where = p->skb->ifindex | SCOPE_EGRESS, scope;
+	__u32 now = flow_cache_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
 	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination, CACHED_EGRESS);
 
 	if (!fc)
 		return PASS; /* internal error */
-	if (config_encrypt_nodes) {
-		scope = nodes_scope(p, fc, where, true);
-		if (scope == NODES_PLAINTEXT)
-			return drop(p, DROP_UNENCRYPTED);
-		where |= scope;
-	}
 	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, where, now))) {
 		if (to_wire_in_plaintext(p)) /* pods with macvlan devices find each other's MACs in plaintext */
 			return nd_is_of_neighbours(p->skb) ? NEXT : drop(p, DROP_UNENCRYPTED);

@@ -99,7 +99,6 @@ const (
 	agentTaint      = "node.beeline-cni.github.io/agent-not-ready"
 	keyAnnotation   = "networking.beeline.dev/wireguard-public-key"
 	ipsecAnnotation = "networking.beeline.dev/ipsec"
-	nodesAnnotation = "networking.beeline.dev/encrypt-nodes"
 )
 
 // An agent's token may write the condition and the taint of its own node, and nothing else. Roles cannot express this.
@@ -130,8 +129,6 @@ func TestAdmissionPolicy(t *testing.T) {
 		{name: "its public key comes", who: agentOf("n1"), change: func(n *corev1.Node) { n.Annotations[keyAnnotation] = "key" }},
 		{name: "its public key goes", who: agentOf("n1"), before: func(n *corev1.Node) { n.Annotations[keyAnnotation] = "key" }, change: func(n *corev1.Node) { delete(n.Annotations, keyAnnotation) }},
 		{name: "its epoch of IPsec comes", who: agentOf("n1"), change: func(n *corev1.Node) { n.Annotations[ipsecAnnotation] = "epoch" }},
-		{name: "it encrypts what nodes send", who: agentOf("n1"), change: func(n *corev1.Node) { n.Annotations[nodesAnnotation] = "true" }},
-		{name: "another one encrypts what nodes send", who: agentOf("n2"), change: func(n *corev1.Node) { n.Annotations[nodesAnnotation] = "true" }, rejected: "and no other"},
 		{name: "the epoch of another node", who: agentOf("n2"), change: func(n *corev1.Node) { n.Annotations[ipsecAnnotation] = "epoch" }, rejected: "and no other"},
 		{name: "the public key of another node", who: agentOf("n2"), change: func(n *corev1.Node) { n.Annotations[keyAnnotation] = "key" }, rejected: "and no other"},
 		{name: "another annotation beside its key", who: agentOf("n1"), rejected: "labels nor annotations", change: func(n *corev1.Node) {

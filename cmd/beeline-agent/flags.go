@@ -35,8 +35,6 @@ func addNetworkFlags(f *pflag.FlagSet, c *agent.Config) {
 	f.StringVar((*string)(&c.Encryption), "encryption", string(c.Encryption), "how to encrypt packets between pods of different nodes: none, wireguard, ipsec (in place of VXLAN)")
 	f.BoolVar(&c.EncryptionStrict, "encryption-strict", c.EncryptionStrict, "drop packets of and to nodes that cannot be encrypted; false: plaintext to and from nodes without a key, while encryption is turned on node by node")
 	f.TextVar(&c.EncryptedCIDRs, "encrypted-cidrs", c.EncryptedCIDRs, "comma-separated pod ranges of the whole cluster: packets there are dropped where no known node has the address; empty: they are external")
-	f.BoolVar(&c.EncryptNodes, "encrypt-nodes", c.EncryptNodes, "encrypt what this node and others with this flag send each other themselves, too, not of their pods only; needs --encryption")
-	f.TextVar(&c.NodesExcept, "encrypt-nodes-except", c.NodesExcept, "comma-separated ports at which nodes go on to reach each other in plaintext with --encrypt-nodes, the same on all nodes; empty: none")
 	f.IntVar(&c.WireGuardPort, "wireguard-port", c.WireGuardPort, "UDP port of WireGuard, the same on all nodes")
 	f.StringVar(&c.WireGuardKey, "wireguard-key", c.WireGuardKey, "file of this node's private key of WireGuard, which survives reboots; made if it is missing")
 	f.StringVar(&c.IPsecKeys, "ipsec-keys", c.IPsecKeys, "file of the cluster's keys of IPsec, read again once a minute; each line is a generation, a cipher (aes-128-gcm, aes-256-gcm) and a secret of 32 bytes in base64")

@@ -162,7 +162,7 @@ func nodeRows(all []agentapi.RemoteNode) [][]string {
 
 // peerRows are the nodes whose packets have to be encrypted.
 func peerRows(all []agentapi.RemoteNode, now time.Time) [][]string {
-	rows := [][]string{{"NODE", "ENDPOINT", "LAST HANDSHAKE", "RECEIVED", "SENT", "KEY", "NODES", "PENDING"}}
+	rows := [][]string{{"NODE", "ENDPOINT", "LAST HANDSHAKE", "RECEIVED", "SENT", "KEY", "PENDING"}}
 	for _, n := range all {
 		e := n.Encryption
 		if e == nil {
@@ -176,7 +176,7 @@ func peerRows(all []agentapi.RemoteNode, now time.Time) [][]string {
 			handshake = now.Sub(at).Truncate(time.Second).String() + " ago"
 		}
 		rows = append(rows, []string{
-			n.Name, cmp.Or(e.Endpoint, "-"), handshake, byteCount(uint64(max(0, e.ReceivedBytes))), byteCount(uint64(max(0, e.SentBytes))), key, map[bool]string{true: "encrypted", false: "plaintext"}[e.Nodes], cmp.Or(e.Pending, "-"),
+			n.Name, cmp.Or(e.Endpoint, "-"), handshake, byteCount(uint64(max(0, e.ReceivedBytes))), byteCount(uint64(max(0, e.SentBytes))), key, cmp.Or(e.Pending, "-"),
 		})
 	}
 	return rows

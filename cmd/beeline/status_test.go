@@ -14,13 +14,13 @@ func TestPeerRows(t *testing.T) {
 	rows := peerRows([]agentapi.RemoteNode{
 		{Name: "plain"},
 		{Name: "fresh", Encryption: &agentapi.NodeEncryption{PublicKey: "K="}},
-		{Name: "old", Encryption: &agentapi.NodeEncryption{PublicKey: "L=", Endpoint: "192.0.2.1:28781", LastHandshake: "2026-01-02T03:03:00Z", ReceivedBytes: 2048, Nodes: true}},
+		{Name: "old", Encryption: &agentapi.NodeEncryption{PublicKey: "L=", Endpoint: "192.0.2.1:28781", LastHandshake: "2026-01-02T03:03:00Z", ReceivedBytes: 2048}},
 		{Name: "waits", Encryption: &agentapi.NodeEncryption{Pending: "it has no key"}},
 	}, now)
 	want := [][]string{
-		{"fresh", "-", "none yet", byteCount(0), byteCount(0), "K=", "plaintext", "-"},
-		{"old", "192.0.2.1:28781", "1m5s ago", byteCount(2048), byteCount(0), "L=", "encrypted", "-"},
-		{"waits", "-", "none yet", byteCount(0), byteCount(0), "-", "plaintext", "it has no key"},
+		{"fresh", "-", "none yet", byteCount(0), byteCount(0), "K=", "-"},
+		{"old", "192.0.2.1:28781", "1m5s ago", byteCount(2048), byteCount(0), "L=", "-"},
+		{"waits", "-", "none yet", byteCount(0), byteCount(0), "-", "it has no key"},
 	}
 	if len(rows) != 1+len(want) {
 		t.Fatalf("%q", rows)

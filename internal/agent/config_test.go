@@ -35,7 +35,6 @@ func TestConfigValidate(t *testing.T) {
 		"--routing":         func(c *Config) { c.Routing = "magic" },
 		"--tunnel":          func(c *Config) { c.Tunnel = "geneve" },
 		"--tunnel-port":     func(c *Config) { c.TunnelPort = 0 },
-		"--encrypt-nodes":   func(c *Config) { c.EncryptNodes = true },
 		"--metrics-address": func(c *Config) { c.MetricsAddress = "9965" },
 		"--services":        func(c *Config) { c.Services = "ipvs" },
 		"--cgroup":          func(c *Config) { c.Cgroup = "unified" },
@@ -52,7 +51,6 @@ func TestConfigValidate(t *testing.T) {
 
 		"--nodeport-acceleration": func(c *Config) { c.NodePortAcceleration = "smartnic" },
 		"--maglev-table-size":     func(c *Config) { c.MaglevTableSize = 65536 },
-		"--encrypt-nodes-except":  func(c *Config) { c.NodesExcept = make(value.Ports, 15) },
 	} {
 		c := good
 		spoil(&c)

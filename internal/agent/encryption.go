@@ -88,27 +88,12 @@ func (a *Agent) withTraffic(nodes []agentapi.RemoteNode, tunnels map[string]ipse
 
 // collectEncryption collects what the kernel knows of the device that encrypts.
 func (a *Agent) collectEncryption(out chan<- prometheus.Metric, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
-	if a.config.Encryption.On() {
-		gauge(prometheus.NewDesc("beeline_encrypted_nodes", "Other nodes with which this one encrypts what they send each other themselves, too, or drops it.", nil, nil), float64(a.encryptedNodes()))
-	}
 	switch a.config.Encryption {
 	case node.EncryptionWireGuard:
 		collectWireGuard(out, gauge, counter)
 	case node.EncryptionIPsec:
 		a.collectIPsec(out, gauge, counter)
 	}
-}
-
-// encryptedNodes counts the nodes with which this one encrypts what they send each other themselves.
-func (a *Agent) encryptedNodes() (n int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, other := range a.reconciler.Status().Desired.Nodes {
-		if other.Encryption != nil && other.Encryption.Nodes {
-			n++
-		}
-	}
-	return n
 }
 
 // handshakeRecent is how old the last handshake with a peer is at most while packets are sent: WireGuard makes another one

@@ -24,15 +24,10 @@ func (c Config) datapath(w mode.Modes) (config.Datapath, error) {
 	if c.Tunnel == node.TunnelNone && c.Encryption == node.EncryptionNone {
 		tunnelPort = 0 // packets to the port belong to another listener
 	}
-	var except [config.NodesExceptMax]config.Plaintext // Validate has counted them
-	for i, p := range c.Plaintext()[:min(len(except), len(c.Plaintext()))] {
-		except[i] = config.Plaintext(p)
-	}
 	return config.Datapath{
 		TunnelPort: uint16(tunnelPort),
 
 		Encryption: c.Encryption.Datapath(), PlaintextAllowed: !c.EncryptionStrict,
-		EncryptNodes: c.EncryptNodes, NodesExcept: except,
 
 		Root:          c.BPFFS,
 		Netkit:        w.NoNetkit == nil,

@@ -249,8 +249,6 @@ type RemoteNode struct {
 type NodeEncryption struct {
 	// Pending says why packets to the node are dropped, which have to be encrypted; empty if they are encrypted.
 	Pending string `json:"pending,omitempty"`
-	// Nodes says that what the nodes themselves send each other is encrypted, too, or dropped.
-	Nodes bool `json:"nodes,omitempty"`
 	// PublicKey is the node's key of WireGuard in base64; empty without a usable one.
 	PublicKey string `json:"publicKey,omitempty"`
 	// KeyGeneration is that of the cluster's key of IPsec by which packets to the node are encrypted; 0 without.

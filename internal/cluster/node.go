@@ -45,25 +45,16 @@ type Announced struct {
 	WireGuardKey string
 	// IPsec says what the keys of IPsec are derived from; empty without.
 	IPsec string
-	// EncryptsNodes says that it encrypts what it sends to nodes that say so, too, and takes no plaintext from them.
-	EncryptsNodes bool
 }
 
 // AnnouncedBy reads the annotations of a Node.
 func AnnouncedBy(n *corev1.Node) Announced {
-	return Announced{
-		WireGuardKey: n.Annotations[v1alpha1.AnnotationWireGuardKey], IPsec: n.Annotations[v1alpha1.AnnotationIPsec],
-		EncryptsNodes: n.Annotations[v1alpha1.AnnotationEncryptNodes] == v1alpha1.EncryptNodes,
-	}
+	return Announced{WireGuardKey: n.Annotations[v1alpha1.AnnotationWireGuardKey], IPsec: n.Annotations[v1alpha1.AnnotationIPsec]}
 }
 
 // Annotations are those of a Node whose agent announces this; the value of what it does not announce is empty.
 func (a Announced) Annotations() map[string]string {
-	all := map[string]string{v1alpha1.AnnotationWireGuardKey: a.WireGuardKey, v1alpha1.AnnotationIPsec: a.IPsec, v1alpha1.AnnotationEncryptNodes: ""}
-	if a.EncryptsNodes {
-		all[v1alpha1.AnnotationEncryptNodes] = v1alpha1.EncryptNodes
-	}
-	return all
+	return map[string]string{v1alpha1.AnnotationWireGuardKey: a.WireGuardKey, v1alpha1.AnnotationIPsec: a.IPsec}
 }
 
 // taintToBeDeleted is the cluster autoscaler's taint on a node that it removes.

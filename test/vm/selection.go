@@ -177,7 +177,6 @@ var seconds = map[string]map[string]int{
 	adversaryDir:  {"TestAttacks": 1800, "TestTwoUplinks": 150},
 	encryptionDir: {"TestNetworks": 15, "TestRun": 300},
 	endToEndDir: {
-		"TestEncryptionOfNodesByWireGuard": 60, "TestEncryptionOfNodesByIPsec": 60,
 		"TestTrafficOutlivesAgents": 300, "TestEverybodyReachesEverybody": 180, "TestEverybodyReachesEverybodyThroughTunnels": 180, "TestPolicy": 180,
 		"TestMTUFollowsUplink": 130, "TestChangeOfRoutingUnderTraffic": 120, "TestServices": 75, "TestAnotherVersion": 75, "TestSpoofedSource": 60, "TestPodVanishes": 60,
 	},

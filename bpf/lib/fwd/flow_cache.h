@@ -53,8 +53,7 @@ flow_cache_slot(const struct address *source, const struct address *destination,
  */
 enum flow_cache_scope {
 	SCOPE_INGRESS = 0,
-	SCOPE_NODES = 1 << 28, /* in plaintext between nodes that encrypt: see nodes_pass */
-	SCOPE_XDP = 1 << 29,   /* translated, before there is an skb */
+	SCOPE_XDP = 1 << 29, /* translated, before there is an skb */
 	SCOPE_EGRESS = 1 << 30,
 	SCOPE_TRANSLATED = 1U << 31, /* addresses after NAT */
 };

@@ -6,11 +6,8 @@ import (
 	"path"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/beeline-cni/beeline/internal/agent/ipseckeys"
 	"github.com/beeline-cni/beeline/internal/agent/value"
-	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -68,9 +65,6 @@ type Config struct {
 	EncryptionStrict bool
 	// EncryptedCIDRs are pod ranges of the cluster, to which nothing goes in plaintext even if no known node has them.
 	EncryptedCIDRs value.Prefixes
-	// EncryptNodes encrypts what nodes send each other, too, except NodesExcept, the same on all nodes.
-	EncryptNodes bool
-	NodesExcept  value.Ports
 	// WireGuardPort is the UDP port of WireGuard, the same on all nodes. WireGuardKey is the file of this node's private key.
 	WireGuardPort int
 	WireGuardKey  string
@@ -90,11 +84,6 @@ func Defaults() Config {
 		Uplink: "auto", Device: DeviceAuto, VethRuntimeClasses: "kata*", Routing: RoutingEBPF, Tunnel: TunnelAuto, Masquerade: true,
 		TunnelPort: 4789, // IANA's for VXLAN
 		Encryption: EncryptionNone, EncryptionStrict: true, WireGuardKey: "/var/lib/beeline/wireguard.key",
-		NodesExcept: value.Ports{
-			{Protocol: unix.IPPROTO_TCP, Port: 22},                                             // to mend what is wrong
-			{Protocol: unix.IPPROTO_TCP, Port: 2379}, {Protocol: unix.IPPROTO_TCP, Port: 2380}, // etcd
-			{Protocol: unix.IPPROTO_TCP, Port: 6443}, {Protocol: unix.IPPROTO_TCP, Port: 10250}, // the API server, kubelets
-		},
 		IPsecKeys: "/etc/beeline/ipsec/keys", IPsecState: ipseckeys.DefaultLedger,
 		WireGuardPort: 28781, // outside of the usual ranges of NodePorts, ephemeral ports and --nat-ports
 		RoutesMax:     32768, // enough for more nodes than Kubernetes supports (5,000), of both families
@@ -123,12 +112,6 @@ func (c Config) Validate() error {
 		if _, err := path.Match(pattern, ""); err != nil {
 			errs = append(errs, fmt.Errorf("--veth-runtime-classes: %q is no pattern: %w", pattern, err))
 		}
-	}
-	if c.EncryptNodes && !c.Encryption.On() {
-		errs = append(errs, errors.New("--encrypt-nodes: it needs --encryption"))
-	}
-	if most := config.NodesExceptMax - len(c.outer()); len(c.NodesExcept) > most {
-		errs = append(errs, fmt.Errorf("--encrypt-nodes-except: %d ports are more than %d", len(c.NodesExcept), most))
 	}
 	return errors.Join(append(errs,
 		value.OneOf("--device", c.Device, append([]device.Kind{DeviceAuto}, device.Kinds...)...),

@@ -77,8 +77,6 @@ type Desired struct {
 	Encryption    Encryption
 	TunnelRules   bool
 	TunnelSources []netip.Addr
-	// NodesRules are the routing rules for packets to nodes that encrypt what nodes send each other; nil without.
-	NodesRules *route.Nodes
 	// Uplinks are the uplinks by their index.
 	Uplinks map[int]fwd.Uplink
 	// Services is the configuration of this node for Services.
@@ -148,7 +146,6 @@ func Desire(f Facts) Desired {
 	for _, a := range own.Addresses {
 		d.Routes[HostPrefix(a)] = fwd.Route{Kind: fwd.RouteCluster}
 	}
-	d.NodesRules = f.nodesRules(own)
 	f.wrongKeys = f.wrong()
 	if err := f.Encryption.Problem; err != nil {
 		d.Problem("encryption: %v", err)

@@ -194,7 +194,7 @@ var closedRoute = fwd.Route{Kind: fwd.RouteEncrypted, MTU: maxMTU}
 func (d *Desired) addEncrypted(n cluster.Node, ipv4 bool, own cluster.Node, f Facts) (mtu int, pending string) {
 	end, _ := f.tunnelEnd(n)
 	to, pending := closedRoute, f.encryptionPending(n, ipv4)
-	to.NextHop, to.Nodes = end, f.encryptsTo(n) && (f.Config.EncryptionStrict || pending == "")
+	to.NextHop = end
 	if pending != "" {
 		d.unreachable(n, ipv4, pending)
 	} else {
@@ -208,9 +208,9 @@ func (d *Desired) addEncrypted(n cluster.Node, ipv4 bool, own cluster.Node, f Fa
 // peerOf is the peer of a node, for status; of both families it has the first reason.
 func (f Facts) peerOf(n cluster.Node, pending string, before *agentapi.NodeEncryption) *agentapi.NodeEncryption {
 	if before != nil {
-		return &agentapi.NodeEncryption{Pending: cmp.Or(before.Pending, pending), Nodes: before.Nodes, PublicKey: before.PublicKey, KeyGeneration: before.KeyGeneration, Endpoint: before.Endpoint}
+		return &agentapi.NodeEncryption{Pending: cmp.Or(before.Pending, pending), PublicKey: before.PublicKey, KeyGeneration: before.KeyGeneration, Endpoint: before.Endpoint}
 	}
-	e := &agentapi.NodeEncryption{Pending: pending, Nodes: f.encryptsTo(n)}
+	e := &agentapi.NodeEncryption{Pending: pending}
 	switch t, has := f.Encryption.Tunnels[n.Name]; {
 	case f.wrongKeys[n.Name] != "":
 	case f.Config.Encryption == EncryptionWireGuard:

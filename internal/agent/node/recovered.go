@@ -42,7 +42,6 @@ func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]fwd.Route)
 			if !slices.Contains(n.Addresses, route.NextHop) {
 				n.Addresses = append(n.Addresses, route.NextHop)
 			}
-			n.EncryptsNodes = n.EncryptsNodes || route.Nodes
 			switch {
 			case prefix == HostPrefix(route.NextHop):
 			case route.Kind != fwd.RouteRemote && prefix.IsSingleIP():

@@ -166,14 +166,10 @@ func (d *Desired) addThroughTunnel(n cluster.Node, ipv4 bool, own cluster.Node, 
 			continue
 		}
 		d.Routes[HostPrefix(a)] = to
-		// For pods: unless both nodes encrypt that, too, the node itself reaches this address, which may be the tunnel's end, by the uplink.
+		// For pods only: the node itself reaches this address, which may be the tunnel's end, by the uplink.
 		add(vxlan.PodRoute(HostPrefix(a), f.Tunnel.Index, to.MTU))
-		if to.Nodes {
-			add(nodeRoute(a, own, f, to.MTU))
-		}
 		d.TunnelRules = true
 	}
-	to.Nodes = false // of addresses only
 	for _, p := range n.PodCIDRs {
 		if p.Addr().Is4() != ipv4 {
 			continue

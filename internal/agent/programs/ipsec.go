@@ -28,7 +28,7 @@ func (p *Programs) syncIPsec(f node.Facts) node.Encryption {
 	}
 	maps.Copy(wrong, plan.Wrong)
 	e.Wrong, e.Problem, e.Tunnels = wrong, plan.Problem, plan.Named
-	p.Announce(cluster.Announced{IPsec: plan.Announce.String(), EncryptsNodes: f.Config.EncryptNodes})
+	p.Announce(cluster.Announced{IPsec: plan.Announce.String()})
 	return e
 }
 

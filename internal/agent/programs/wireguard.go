@@ -23,7 +23,7 @@ func (p *Programs) syncWireGuard(f node.Facts) node.Encryption {
 	if made {
 		p.Log.Info("WireGuard device created", "device", wireguard.Name, "port", spec.Port, "mtu", spec.MTU, "peers", len(spec.Peers))
 	}
-	p.Announce(cluster.Announced{WireGuardKey: p.key.PublicKey().String(), EncryptsNodes: f.Config.EncryptNodes})
+	p.Announce(cluster.Announced{WireGuardKey: p.key.PublicKey().String()})
 	return node.Encryption{Index: index}
 }
 

@@ -44,12 +44,6 @@ func (r *Reconciler) applyTunnelRules(want node.Desired) error {
 	return err
 }
 
-// applyNodesRules leads what the node itself sends to other nodes into the tunnel, where both encrypt that.
-func applyNodesRules(want node.Desired) error {
-	_, err := route.SyncNodes(want.NodesRules)
-	return err
-}
-
 // applySources routes what pods of IPPools send by the routers of their pools. Without the pools (an incomplete snapshot) it changes nothing.
 func (r *Reconciler) applySources(want node.Desired, present route.Table) error {
 	if r.snapshot.Incomplete {

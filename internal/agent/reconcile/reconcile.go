@@ -275,7 +275,6 @@ func (r *Reconciler) apply(want node.Desired, routes route.Table) (whole bool, w
 	}
 	step("kernel routes", "packets there from the node itself and through the kernel stack may be lost", r.applyKernelRoutes(want.KernelRoutes, routes))
 	step("routing rules", "pods on the kernel stack may not reach nodes behind tunnels", r.applyTunnelRules(want))
-	step("routing rules for other nodes", "what this node sends to them itself may be dropped", applyNodesRules(want))
 	step("routes of IPPools", "pods of these pools may take other routes of this node", r.applySources(want, routes))
 	step("routing rules of closed pods", "the old rules remain", r.FailClosed.Reconcile())
 	step("device that encrypts", "it is unused and remains", r.Programs.RemoveEncryption(want))

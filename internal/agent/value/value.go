@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/beeline-cni/beeline/internal/device/localport"
 )
 
@@ -60,50 +58,6 @@ func (p *Prefixes) UnmarshalText(text []byte) error {
 			return fmt.Errorf("%s is not a network: its host bits are not zero; did you mean %s?", prefix, prefix.Masked())
 		}
 		*p = append(*p, prefix)
-	}
-	return nil
-}
-
-// Port is a port of a protocol of IP, written "tcp/443".
-type Port struct {
-	Protocol uint8
-	Port     uint16
-}
-
-// Ports is a comma-separated list of ports.
-type Ports []Port
-
-// protocols are those that have ports here.
-var protocols = map[string]uint8{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}
-
-// MarshalText writes the list.
-func (p Ports) MarshalText() ([]byte, error) {
-	var all []string
-	for _, port := range p {
-		for name, number := range protocols {
-			if number == port.Protocol {
-				all = append(all, fmt.Sprintf("%s/%d", name, port.Port))
-			}
-		}
-	}
-	return []byte(strings.Join(all, ",")), nil
-}
-
-// UnmarshalText reads a list. A port is in it once at most.
-func (p *Ports) UnmarshalText(text []byte) error {
-	*p = nil
-	for _, field := range List(string(text)) {
-		name, number, _ := strings.Cut(field, "/")
-		protocol, known := protocols[name]
-		port, err := strconv.ParseUint(number, 10, 16)
-		if !known || err != nil || port == 0 {
-			return fmt.Errorf("%q is not a port, as tcp/443 and udp/53 are", field)
-		}
-		one := Port{protocol, uint16(port)}
-		if slices.Contains(*p, one) {
-			return fmt.Errorf("%s is there twice", field)
-		}
-		*p = append(*p, one)
 	}
 	return nil
 }

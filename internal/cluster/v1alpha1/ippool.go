@@ -18,12 +18,6 @@ const AnnotationWireGuardKey = "networking.beeline.dev/wireguard-public-key"
 // AnnotationIPsec is what the node's agent tells the others, for them to derive the keys of IPsec. It is no secret.
 const AnnotationIPsec = "networking.beeline.dev/ipsec"
 
-// AnnotationEncryptNodes says of a Node, by the value EncryptNodes, that it encrypts what nodes send each other, too. The node's agent writes it.
-const (
-	AnnotationEncryptNodes = "networking.beeline.dev/encrypt-nodes"
-	EncryptNodes           = "true"
-)
-
 // AnnotationDevice is the kind of a pod's device.
 const AnnotationDevice = "networking.beeline.dev/device"
 

@@ -701,7 +701,6 @@ const (
 	VarAbi                    = "abi"
 	VarConfigDsr              = "config_dsr"
 	VarConfigEbpfRouting      = "config_ebpf_routing"
-	VarConfigEncryptNodes     = "config_encrypt_nodes"
 	VarConfigFlows            = "config_flows"
 	VarConfigFlowsRate        = "config_flows_rate"
 	VarConfigFlowsSample      = "config_flows_sample"
@@ -716,7 +715,6 @@ const (
 	VarConfigNatLast          = "config_nat_last"
 	VarConfigNatSlots         = "config_nat_slots"
 	VarConfigNetkit           = "config_netkit"
-	VarConfigNodesExcept      = "config_nodes_except"
 	VarConfigPendingSlots     = "config_pending_slots"
 	VarConfigPolicy           = "config_policy"
 	VarConfigServices         = "config_services"
@@ -856,7 +854,6 @@ type VariableSpecs struct {
 	Abi                    *ebpf.VariableSpec `ebpf:"abi"`
 	ConfigDsr              *ebpf.VariableSpec `ebpf:"config_dsr"`
 	ConfigEbpfRouting      *ebpf.VariableSpec `ebpf:"config_ebpf_routing"`
-	ConfigEncryptNodes     *ebpf.VariableSpec `ebpf:"config_encrypt_nodes"`
 	ConfigFlows            *ebpf.VariableSpec `ebpf:"config_flows"`
 	ConfigFlowsRate        *ebpf.VariableSpec `ebpf:"config_flows_rate"`
 	ConfigFlowsSample      *ebpf.VariableSpec `ebpf:"config_flows_sample"`
@@ -871,7 +868,6 @@ type VariableSpecs struct {
 	ConfigNatLast          *ebpf.VariableSpec `ebpf:"config_nat_last"`
 	ConfigNatSlots         *ebpf.VariableSpec `ebpf:"config_nat_slots"`
 	ConfigNetkit           *ebpf.VariableSpec `ebpf:"config_netkit"`
-	ConfigNodesExcept      *ebpf.VariableSpec `ebpf:"config_nodes_except"`
 	ConfigPendingSlots     *ebpf.VariableSpec `ebpf:"config_pending_slots"`
 	ConfigPolicy           *ebpf.VariableSpec `ebpf:"config_policy"`
 	ConfigServices         *ebpf.VariableSpec `ebpf:"config_services"`
@@ -1012,7 +1008,6 @@ type Variables struct {
 	Abi                    *ebpf.Variable `ebpf:"abi"`
 	ConfigDsr              *ebpf.Variable `ebpf:"config_dsr"`
 	ConfigEbpfRouting      *ebpf.Variable `ebpf:"config_ebpf_routing"`
-	ConfigEncryptNodes     *ebpf.Variable `ebpf:"config_encrypt_nodes"`
 	ConfigFlows            *ebpf.Variable `ebpf:"config_flows"`
 	ConfigFlowsRate        *ebpf.Variable `ebpf:"config_flows_rate"`
 	ConfigFlowsSample      *ebpf.Variable `ebpf:"config_flows_sample"`
@@ -1027,7 +1022,6 @@ type Variables struct {
 	ConfigNatLast          *ebpf.Variable `ebpf:"config_nat_last"`
 	ConfigNatSlots         *ebpf.Variable `ebpf:"config_nat_slots"`
 	ConfigNetkit           *ebpf.Variable `ebpf:"config_netkit"`
-	ConfigNodesExcept      *ebpf.Variable `ebpf:"config_nodes_except"`
 	ConfigPendingSlots     *ebpf.Variable `ebpf:"config_pending_slots"`
 	ConfigPolicy           *ebpf.Variable `ebpf:"config_policy"`
 	ConfigServices         *ebpf.Variable `ebpf:"config_services"`

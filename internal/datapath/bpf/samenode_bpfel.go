@@ -166,7 +166,6 @@ const (
 	SameNodeVarAbi                    = "abi"
 	SameNodeVarConfigDsr              = "config_dsr"
 	SameNodeVarConfigEbpfRouting      = "config_ebpf_routing"
-	SameNodeVarConfigEncryptNodes     = "config_encrypt_nodes"
 	SameNodeVarConfigFlows            = "config_flows"
 	SameNodeVarConfigFlowsRate        = "config_flows_rate"
 	SameNodeVarConfigFlowsSample      = "config_flows_sample"
@@ -181,7 +180,6 @@ const (
 	SameNodeVarConfigNatLast          = "config_nat_last"
 	SameNodeVarConfigNatSlots         = "config_nat_slots"
 	SameNodeVarConfigNetkit           = "config_netkit"
-	SameNodeVarConfigNodesExcept      = "config_nodes_except"
 	SameNodeVarConfigPendingSlots     = "config_pending_slots"
 	SameNodeVarConfigPolicy           = "config_policy"
 	SameNodeVarConfigSameNodeMessage  = "config_same_node_message"
@@ -311,7 +309,6 @@ type SameNodeVariableSpecs struct {
 	Abi                    *ebpf.VariableSpec `ebpf:"abi"`
 	ConfigDsr              *ebpf.VariableSpec `ebpf:"config_dsr"`
 	ConfigEbpfRouting      *ebpf.VariableSpec `ebpf:"config_ebpf_routing"`
-	ConfigEncryptNodes     *ebpf.VariableSpec `ebpf:"config_encrypt_nodes"`
 	ConfigFlows            *ebpf.VariableSpec `ebpf:"config_flows"`
 	ConfigFlowsRate        *ebpf.VariableSpec `ebpf:"config_flows_rate"`
 	ConfigFlowsSample      *ebpf.VariableSpec `ebpf:"config_flows_sample"`
@@ -326,7 +323,6 @@ type SameNodeVariableSpecs struct {
 	ConfigNatLast          *ebpf.VariableSpec `ebpf:"config_nat_last"`
 	ConfigNatSlots         *ebpf.VariableSpec `ebpf:"config_nat_slots"`
 	ConfigNetkit           *ebpf.VariableSpec `ebpf:"config_netkit"`
-	ConfigNodesExcept      *ebpf.VariableSpec `ebpf:"config_nodes_except"`
 	ConfigPendingSlots     *ebpf.VariableSpec `ebpf:"config_pending_slots"`
 	ConfigPolicy           *ebpf.VariableSpec `ebpf:"config_policy"`
 	ConfigSameNodeMessage  *ebpf.VariableSpec `ebpf:"config_same_node_message"`
@@ -485,7 +481,6 @@ type SameNodeVariables struct {
 	Abi                    *ebpf.Variable `ebpf:"abi"`
 	ConfigDsr              *ebpf.Variable `ebpf:"config_dsr"`
 	ConfigEbpfRouting      *ebpf.Variable `ebpf:"config_ebpf_routing"`
-	ConfigEncryptNodes     *ebpf.Variable `ebpf:"config_encrypt_nodes"`
 	ConfigFlows            *ebpf.Variable `ebpf:"config_flows"`
 	ConfigFlowsRate        *ebpf.Variable `ebpf:"config_flows_rate"`
 	ConfigFlowsSample      *ebpf.Variable `ebpf:"config_flows_sample"`
@@ -500,7 +495,6 @@ type SameNodeVariables struct {
 	ConfigNatLast          *ebpf.Variable `ebpf:"config_nat_last"`
 	ConfigNatSlots         *ebpf.Variable `ebpf:"config_nat_slots"`
 	ConfigNetkit           *ebpf.Variable `ebpf:"config_netkit"`
-	ConfigNodesExcept      *ebpf.Variable `ebpf:"config_nodes_except"`
 	ConfigPendingSlots     *ebpf.Variable `ebpf:"config_pending_slots"`
 	ConfigPolicy           *ebpf.Variable `ebpf:"config_policy"`
 	ConfigSameNodeMessage  *ebpf.Variable `ebpf:"config_same_node_message"`

@@ -51,9 +51,6 @@ type Datapath struct {
 	// plaintext instead, while nodes turn encryption on.
 	Encryption       Encryption
 	PlaintextAllowed bool
-	// EncryptNodes drops plaintext between this node and others that encrypt what nodes send each other, too, except NodesExcept.
-	EncryptNodes bool
-	NodesExcept  [NodesExceptMax]Plaintext // the first zero value ends it
 	// Sizes are the capacities of the maps.
 	Sizes Sizes
 	// MaglevSize is the number of entries of each Maglev table, a prime; 0 derives it from the number of backends.
@@ -83,16 +80,6 @@ func (e Encryption) Programs() []string {
 		return bpf.IPsecPrograms
 	}
 	return nil
-}
-
-// NodesExceptMax is how many kinds of packets nodes that encrypt may send each other in plaintext: NODES_EXCEPT_MAX of bpf/config.h.
-const NodesExceptMax = 16
-
-// Plaintext is what two nodes may send each other in plaintext. Port 0 stands for all that the protocol carries.
-type Plaintext struct {
-	// Protocol is that of IP.
-	Protocol uint8
-	Port     uint16
 }
 
 // Acceleration selects the hook that forwards external connections.

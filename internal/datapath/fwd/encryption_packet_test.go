@@ -1,10 +1,7 @@
 package fwd_test
 
 import (
-	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/datapath/bpf"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
@@ -129,98 +126,6 @@ func TestFromWireDropsPlaintext(t *testing.T) {
 			encrypt(t, r)
 			r.Check(t, cases)
 			r.Check(t, cases) // and once more: no packet has put a verdict into the flow cache
-		})
-	}
-}
-
-// encryptNodes has node T encrypt what nodes send each other, too.
-func encryptNodes(t *testing.T, r *harness.Harness) {
-	t.Helper()
-	encrypt(t, r)
-	routes, err := r.D.Routes.All()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for prefix, to := range routes {
-		to.Nodes = to.Kind == fwd.RouteEncrypted && prefix.IsSingleIP()
-		routes[prefix] = to
-	}
-	if _, err := r.D.Routes.Sync(routes); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Plaintext between two nodes that encrypt is dropped in both directions, except what is excepted, packet by packet.
-func TestNodesEncrypt(t *testing.T) {
-	const wireGuard, except, other = 28781, 6443, 7777
-	for _, cfg := range encryptedConfigs() {
-		cfg.EncryptNodes = true
-		cfg.NodesExcept = [config.NodesExceptMax]config.Plaintext{
-			{Protocol: unix.IPPROTO_ESP}, {Protocol: unix.IPPROTO_UDP, Port: wireGuard}, {Protocol: unix.IPPROTO_TCP, Port: except},
-		}
-		var cases []harness.PacketCase
-		for _, family := range []int{4, 6} {
-			name := map[int]string{4: "IPv4", 6: "IPv6"}[family]
-			for _, direction := range []string{"sent", "received"} {
-				from, to, begin, run := fixtures.NodeA, fixtures.NodeT, fixtures.ToWire(), harness.StackSends
-				if direction == "received" {
-					from, to, begin, run = fixtures.NodeT, fixtures.NodeA, fixtures.FromWire(), harness.WireBrings
-				}
-				is := func(what string, passes bool, p fixtures.Packet) {
-					if cfg.PlaintextAllowed && strings.Contains(what, "fragment") {
-						return // that of a connection which translation has not seen is dropped for this
-					}
-					what = name + " " + direction + " " + what
-					if passes || cfg.PlaintextAllowed {
-						cases = append(cases, harness.Passes(what, run(p)))
-					} else {
-						cases = append(cases, harness.Drops(what, run(p), uint32(bpf.DropReasonDROP_UNENCRYPTED)))
-					}
-				}
-				p := begin.Ip(from.Addr(family), to.Addr(family))
-				is("TCP to a port", true, p.Tcp(other, except).Payload("x"))
-				is("TCP to another port", false, p.Tcp(other, other).Payload("x"))
-				is("TCP from a port", true, p.Tcp(except, other).Payload("x"))
-				is("new TCP to a port", true, p.Tcp(other, except).Segment(fixtures.TcpSYN, 1, 0))
-				is("new TCP from a port", false, p.Tcp(except, other).Segment(fixtures.TcpSYN, 1, 0))
-				is("accepted TCP from a port", true, p.Tcp(except, other).Segment(fixtures.TcpSYN|fixtures.TcpACK, 1, 2))
-				is("UDP to a port of TCP", false, p.Udp(other, except).Payload("x"))
-				is("UDP of WireGuard", true, p.Udp(wireGuard, wireGuard).Payload("x"))
-				is("UDP from the port of WireGuard", false, p.Udp(wireGuard, other).Payload("x"))
-				is("ESP", true, p.Raw(unix.IPPROTO_ESP, make([]byte, 40)))
-				is("an echo request", false, p.Echo().Payload("x"))
-				is("SCTP", false, p.Sctp(other, except).Payload("x"))
-				is("a first fragment", false, p.Udp(wireGuard, wireGuard).Payload("0123456789abcdef").Fragment(0, true))
-				is("a later fragment", false, p.Udp(wireGuard, wireGuard).Payload("0123456789abcdef").Fragment(8, false))
-				is("a later fragment of TCP", false, p.Tcp(other, except).Payload("0123456789abcdef").Fragment(16, false))
-				if family == 4 {
-					is("options", false, p.IpOptions(1, 1, 1).Tcp(other, except).Payload("x"))
-					continue
-				}
-				is("a destination option", false, p.Tcp(other, except).Payload("x").Extend(fixtures.ProtoDstOptions))
-				is("a solicitation", true, p.Ttl(255).Icmp(135, 0).Payload("0123456789abcdef"))
-				is("an advertisement", true, p.Ttl(255).Icmp(136, 0).Payload("0123456789abcdef"))
-				is("an advertisement from off the link", false, p.Ttl(64).Icmp(136, 0).Payload("0123456789abcdef"))
-				is("an advertisement with other data", false, p.Ttl(255).Icmp(136, 0).Payload("0123456789abcdef012345678"))
-				is("a redirect", false, p.Ttl(255).Icmp(137, 0).Payload("0123456789abcdef"))
-			}
-			cases = append(cases,
-				harness.Passes(name+" to an external host", harness.StackSends(fixtures.ToWire().Ip(fixtures.NodeA.Addr(family), fixtures.External.Addr(family)).Tcp(other, other))),
-				harness.Passes(name+" from an external host", harness.WireBrings(fixtures.FromWire().Ip(fixtures.External.Addr(family), fixtures.NodeA.Addr(family)).Tcp(other, other))),
-				harness.Passes(name+" to a node that does not encrypt", harness.StackSends(fixtures.ToWire().Ip(fixtures.NodeA.Addr(family), fixtures.NodeB.Addr(family)).Tcp(other, other))),
-				harness.Passes(name+" from a node that does not encrypt", harness.WireBrings(fixtures.FromWire().Ip(fixtures.NodeB.Addr(family), fixtures.NodeA.Addr(family)).Tcp(other, other))),
-			)
-			if !cfg.PlaintextAllowed {
-				group := fwd.MAC{255, 255, 255, 255, 255, 255}
-				cases = append(cases, harness.Drops(name+" in a broadcast", harness.WireBrings(fixtures.FromWire().Ip(fixtures.NodeT.Addr(family), fixtures.NodeA.Addr(family)).
-					Udp(other, other).Macs(fixtures.NodeB.Mac, group)), uint32(bpf.DropReasonDROP_UNENCRYPTED)))
-			}
-		}
-		t.Run(fixtures.CfgName(cfg), func(t *testing.T) {
-			r := harness.New(t, cfg)
-			encryptNodes(t, r)
-			r.Check(t, cases)
-			r.Check(t, cases) // and once more: the flow cache answers for addresses, and not for ports
 		})
 	}
 }

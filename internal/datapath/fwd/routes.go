@@ -46,8 +46,6 @@ type Route struct {
 	// RouteTunnel it and UplinkMAC are those of the frame inside.
 	NextHopMAC MAC
 	UplinkMAC  MAC
-	// Nodes says that the address of RouteEncrypted is one of a node that encrypts what nodes send each other, too.
-	Nodes bool
 }
 
 // Routes is the table of the cluster's prefixes. The agent is its only writer.
@@ -238,7 +236,7 @@ func (r Route) value() bpf.Route {
 		NextHopMac: r.NextHopMAC,
 		UplinkMac:  r.UplinkMAC,
 	}
-	if r.NextHopMAC != (MAC{}) || r.Nodes {
+	if r.NextHopMAC != (MAC{}) {
 		v.Resolved = 1
 	}
 	if r.NextHop.IsValid() {
@@ -255,6 +253,5 @@ func routeOf(v bpf.Route) Route {
 		NextHop:    v.NextHop.Addr(),
 		NextHopMAC: v.NextHopMac,
 		UplinkMAC:  v.UplinkMac,
-		Nodes:      RouteKind(v.Kind) == RouteEncrypted && v.Resolved != 0,
 	}
 }

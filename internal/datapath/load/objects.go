@@ -170,10 +170,6 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 	if ports == (localport.Range{}) {
 		ports = localport.Range{First: 40000, Last: 65535}
 	}
-	var except [config.NodesExceptMax]uint32
-	for i, p := range cfg.NodesExcept {
-		except[i] = uint32(p.Protocol)<<16 | uint32(p.Port)
-	}
 	for name, value := range map[string]any{
 		bpf.VarConfigEbpfRouting: cfg.EBPFRouting,
 		bpf.VarConfigNetkit:      cfg.Netkit,
@@ -195,8 +191,6 @@ func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
 		bpf.VarConfigTunnelPort:    cfg.TunnelPort,
 
 		bpf.VarConfigStrictEncryption: cfg.StrictEncryption(),
-		bpf.VarConfigEncryptNodes:     cfg.EncryptNodes && cfg.StrictEncryption(),
-		bpf.VarConfigNodesExcept:      except,
 
 		bpf.VarConfigNatFirst: ports.First,
 		bpf.VarConfigNatLast:  ports.Last,

@@ -3,13 +3,11 @@ package ipsec
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 )
 
@@ -153,8 +151,7 @@ func addState(s state) error {
 	from, to, t := s.from, s.to, s.Tunnel
 	all := anyPrefix(t.IPv6)
 	err := netlink.XfrmStateAdd(&netlink.XfrmState{
-		OutputMark: &netlink.XfrmMark{Value: route.OuterMark, Mask: math.MaxUint32},
-		Src:        from.AsSlice(), Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Mode: netlink.XFRM_MODE_TUNNEL,
+		Src: from.AsSlice(), Dst: to.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Mode: netlink.XFRM_MODE_TUNNEL,
 		Spi: int(t.SPI), Reqid: InterfaceID, Ifid: InterfaceID, ESN: true, ReplayWindow: replayWindow,
 		Aead:     &netlink.XfrmStateAlgo{Name: algorithm, Key: t.Key, ICVLen: icvBits},
 		Selector: &netlink.XfrmPolicy{Dst: rtnl.IPNet(all), Src: rtnl.IPNet(all)},

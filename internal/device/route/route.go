@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 )
 
-// Route is one of Beeline's routes (rtnl.Protocol) in table main, TunnelTable, NodesTable or that of a Source. A prefix has at most one in each table.
+// Route is one of Beeline's routes (rtnl.Protocol) in table main, TunnelTable or that of a Source. A prefix has at most one in each table.
 type Route struct {
 	Prefix netip.Prefix
 	// Via is the next hop; the zero value means that the prefix is on the link.
@@ -28,7 +28,7 @@ type Route struct {
 	Unreachable bool
 	// OnLink accepts an IPv4 Via that no address of Device covers (RTNH_F_ONLINK).
 	OnLink bool
-	// Table is 0 for table main, TunnelTable, NodesTable, or that of a Source.
+	// Table is 0 for table main, TunnelTable, or that of a Source.
 	Table int
 }
 
@@ -52,7 +52,7 @@ func Sync(desired []Route) (changed int, err error) {
 	return routes.Sync(desired)
 }
 
-// Sync makes Beeline's routes in table main, TunnelTable and NodesTable, of both families, equal to desired and returns how many it added, replaced or deleted. It never
+// Sync makes Beeline's routes in table main and TunnelTable, of both families, equal to desired and returns how many it added, replaced or deleted. It never
 // changes routes of others: where one has the same prefix and metric, the error includes ErrForeign. A route that cannot be set does
 // not stop the others. Routes are replaced in place, so a prefix is never without one.
 func (t Table) Sync(desired []Route) (changed int, err error) {
@@ -62,14 +62,12 @@ func (t Table) Sync(desired []Route) (changed int, err error) {
 // sync is Sync for some tables.
 func (t Table) sync(desired []Route, in func(table int) bool) (changed int, err error) {
 	var errs []error
-	nodes6 := false
 	try := func(change func(Route) error, r Route) {
 		if err := change(r); err != nil {
 			errs = append(errs, err)
 			return
 		}
 		changed++
-		nodes6 = nodes6 || r.Table == NodesTable && rtnl.Family(r.Prefix.Addr()) == unix.AF_INET6
 	}
 	present := t.oursIn(in)
 	for _, r := range desired {
@@ -89,9 +87,6 @@ func (t Table) sync(desired []Route, in func(table int) bool) (changed int, err 
 		if stale != nil {
 			try(Delete, stale.Route)
 		}
-	}
-	if nodes6 {
-		errs = append(errs, forgetIPv6Routes())
 	}
 	return changed, errors.Join(errs...)
 }

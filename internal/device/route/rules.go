@@ -35,10 +35,6 @@ const (
 	sourceMainPriority   = 195
 	sourcePriority       = 196
 	sourceEndPriority    = 197
-	// Those of Nodes: what skips NodesTable, the lookup, and the target of the first.
-	nodesSkipPriority = 198
-	nodesPriority     = 199
-	nodesEndPriority  = 200
 )
 
 // rule is one of Beeline's rules.
@@ -51,10 +47,6 @@ type rule struct {
 	table int
 	// skipTo is the priority of the next rule to look at; 0 for other rules.
 	skipTo int
-	// mark is the firewall mark, protocol that of IP, and port and sourcePort are those of the packet; 0 for any.
-	mark             uint32
-	protocol         int
-	port, sourcePort uint16
 }
 
 // Blackholes says which forwarded packets the kernel drops, without an ICMP error, while no program enforces policy on them.
@@ -96,14 +88,14 @@ func (b Blackholes) rules() map[rule]bool {
 	return all
 }
 
-// SyncTunnelRules makes Beeline's rules, except those of SyncBlackholes, SyncSources, SyncThrough and SyncNodes, equal to one rule for each source prefix that looks up
+// SyncTunnelRules makes Beeline's rules, except those of SyncBlackholes, SyncSources and SyncThrough, equal to one rule for each source prefix that looks up
 // TunnelTable. It returns how many rules it added or deleted. Rules of others stay.
 func SyncTunnelRules(sources []netip.Prefix) (changed int, err error) {
 	want := map[rule]bool{}
 	for _, p := range sources {
 		want[rule{family: rtnl.Family(p.Addr()), priority: tunnelPriority, from: p.Masked(), table: TunnelTable}] = true
 	}
-	return syncRules(want, func(r rule) bool { return !isBlackhole(r) && !isOfSource(r) && !isThrough(r) && !isOfNodes(r) }, false)
+	return syncRules(want, func(r rule) bool { return !isBlackhole(r) && !isOfSource(r) && !isThrough(r) }, false)
 }
 
 // syncRules makes Beeline's rules of one kind equal to those missing; with keep it only adds. It deletes the last ones first and adds the first ones
@@ -150,17 +142,7 @@ func parseRule(listed netlink.Rule) rule {
 	r.to, _ = rtnl.Prefix(listed.Dst)
 	r.from, _ = rtnl.Prefix(listed.Src)
 	r.skipTo = max(0, listed.Goto)
-	r.mark, r.protocol = listed.Mark, max(0, listed.IPProto)
-	r.port, r.sourcePort = portOf(listed.Dport), portOf(listed.Sport)
 	return r
-}
-
-// portOf is the port of a rule that has one.
-func portOf(ports *netlink.RulePortRange) uint16 {
-	if ports == nil {
-		return 0
-	}
-	return ports.Start
 }
 
 func (r rule) kernel() *netlink.Rule {
@@ -172,20 +154,10 @@ func (r rule) kernel() *netlink.Rule {
 	if r.from.IsValid() {
 		k.Src = rtnl.IPNet(r.from)
 	}
-	k.Mark = r.mark
-	if r.protocol != 0 {
-		k.IPProto = r.protocol
-	}
-	if r.port != 0 {
-		k.Dport = netlink.NewRulePortRange(r.port, r.port)
-	}
-	if r.sourcePort != 0 {
-		k.Sport = netlink.NewRulePortRange(r.sourcePort, r.sourcePort)
-	}
 	switch {
 	case r.skipTo != 0:
 		k.Goto = r.skipTo
-	case r.priority == sourceBeginPriority || r.priority == sourceEndPriority || r.priority == nodesEndPriority:
+	case r.priority == sourceBeginPriority || r.priority == sourceEndPriority:
 		k.Type = nl.FR_ACT_NOP
 	case r.table == 0:
 		k.Type = unix.RTN_BLACKHOLE

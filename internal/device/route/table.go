@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 )
 
-// Table is a copy of the routes of table main, TunnelTable, NodesTable and the tables of Sources, of both families. A node of a large cluster has 10,000, so callers
+// Table is a copy of the routes of table main, TunnelTable and the tables of Sources, of both families. A node of a large cluster has 10,000, so callers
 // share one copy, and only the needed attributes are decoded.
 type Table struct{ all []listed }
 
@@ -112,7 +112,7 @@ func parse(message []byte, family uint8) (r listed, wanted bool, err error) {
 	})
 	switch {
 	case table == unix.RT_TABLE_MAIN:
-	case table == TunnelTable || table == NodesTable || isSourceTable(int(table)):
+	case table == TunnelTable || isSourceTable(int(table)):
 		r.Table = int(table)
 	default:
 		return r, false, err

@@ -58,13 +58,6 @@ func PodRoute(prefix netip.Prefix, device, mtu int) route.Route {
 	return r
 }
 
-// NodeRoute is Route in route.NodesTable: for packets of the node itself, and of these only what is encrypted.
-func NodeRoute(prefix netip.Prefix, device, mtu int) route.Route {
-	r := Route(prefix, device, mtu)
-	r.Table = route.NodesTable
-	return r
-}
-
 // Spec is the desired state of the VXLAN device.
 type Spec struct {
 	// Port is the UDP port that all nodes of the cluster use.

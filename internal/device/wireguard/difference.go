@@ -7,7 +7,6 @@ import (
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 )
 
@@ -19,9 +18,6 @@ func difference(present *wgtypes.Device, spec Spec) (change wgtypes.Config, need
 	}
 	if present.ListenPort != spec.Port {
 		change.ListenPort = &spec.Port
-	}
-	if mark := route.OuterMark; present.FirewallMark != mark {
-		change.FirewallMark = &mark
 	}
 	wanted := map[Key]Peer{}
 	for _, p := range spec.Peers {
@@ -43,7 +39,7 @@ func difference(present *wgtypes.Device, spec Spec) (change wgtypes.Config, need
 		lost = append(lost, stale...)
 	}
 	change.Peers = append(append(change.Peers, collect(withoutWanted(lost, spec.Peers))...), changed...)
-	return change, change.PrivateKey != nil || change.ListenPort != nil || change.FirewallMark != nil || len(change.Peers) > 0
+	return change, change.PrivateKey != nil || change.ListenPort != nil || len(change.Peers) > 0
 }
 
 // collector is the key of a peer that takes over what other peers lose, and is removed at once.

@@ -8,7 +8,6 @@ import (
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/device/rtnl"
 )
 
@@ -73,9 +72,9 @@ func TestDifference(t *testing.T) {
 		"a node is gone":          {present: []wgtypes.Peer{same}, removed: []byte{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			device := &wgtypes.Device{PrivateKey: Key{9}, ListenPort: 7000, FirewallMark: route.OuterMark, Peers: c.present}
+			device := &wgtypes.Device{PrivateKey: Key{9}, ListenPort: 7000, Peers: c.present}
 			change, needed := difference(device, Spec{PrivateKey: Key{9}, Port: 7000, Peers: c.wanted, Partial: c.partial})
-			if change.PrivateKey != nil || change.ListenPort != nil || change.FirewallMark != nil || change.ReplacePeers {
+			if change.PrivateKey != nil || change.ListenPort != nil || change.ReplacePeers {
 				t.Errorf("more than peers is written: %+v", change)
 			}
 			if needed != (len(c.removed)+len(c.changed)+len(c.lost) > 0) {
@@ -130,7 +129,7 @@ func TestDifference(t *testing.T) {
 // Keys and the port are written if they differ.
 func TestDifferenceOfKeys(t *testing.T) {
 	change, needed := difference(&wgtypes.Device{}, Spec{PrivateKey: Key{1}, Port: 7})
-	if !needed || change.PrivateKey == nil || *change.PrivateKey != (Key{1}) || change.ListenPort == nil || *change.ListenPort != 7 || change.FirewallMark == nil || *change.FirewallMark != route.OuterMark {
+	if !needed || change.PrivateKey == nil || *change.PrivateKey != (Key{1}) || change.ListenPort == nil || *change.ListenPort != 7 {
 		t.Errorf("%v %+v", needed, change)
 	}
 }
