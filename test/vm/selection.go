@@ -80,7 +80,7 @@ var verifier = []string{"TestLoad", "TestLoadDestroy", "TestLoadMacvlan", "TestR
 // withMacvlan has the paths of macvlan pods too: without the hurry of -quick.
 var withMacvlan = append(slices.Clone(betweenOldestAndHere), "TestMacvlan*", "TestPolicyMacvlan")
 
-// newest are the tests of internal/datapath that run on a kernel which is like that of most machines: what its verifier says. TestLoadPolicy takes
+// newest are the tests of internal/datapath that run on a kernel which is like that of most machines: what its verifier says. -quick leaves that to CI itself, which has it. TestLoadPolicy takes
 // ten minutes and more under emulation, and the machine itself has the same verifier.
 var newest = []string{"TestLoad", "TestLoadServices", "TestLoadDestroy", "TestFrameProtocol"}
 
