@@ -72,7 +72,8 @@ func (w *Wire) Watch(netns testbed.Netns, device string) error {
 		return fmt.Errorf("list devices of %s: %w", netns.Path, err)
 	}
 	return w.watch(netns, device, func(frame []byte, sent bool) {
-		if sent || len(frame) < 14 || !slices.ContainsFunc(own, func(m net.HardwareAddr) bool { return bytes.Equal(frame[6:12], m) }) {
+		inside := func(m net.HardwareAddr) bool { return len(frame) >= 12 && bytes.Equal(frame[6:12], m) }
+		if sent || !slices.ContainsFunc(own, inside) {
 			w.look(frame)
 		}
 	})

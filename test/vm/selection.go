@@ -80,8 +80,8 @@ var verifier = []string{"TestLoad", "TestLoadDestroy", "TestLoadMacvlan", "TestR
 // withMacvlan has the paths of macvlan pods too: without the hurry of -quick.
 var withMacvlan = append(slices.Clone(betweenOldestAndHere), "TestMacvlan*", "TestPolicyMacvlan")
 
-// newest are the tests of internal/datapath that run on a kernel which is like that of most machines: what its verifier says. -quick leaves that to CI itself, which has it. TestLoadPolicy takes
-// ten minutes and more under emulation, and the machine itself has the same verifier.
+// newest are the tests of internal/datapath that run on a kernel which is like that of most machines: what its verifier says. TestLoadPolicy takes
+// ten minutes and more under emulation, and the machine itself has the same verifier: -quick leaves the others out, too.
 var newest = []string{"TestLoad", "TestLoadServices", "TestLoadDestroy", "TestFrameProtocol"}
 
 // attachedAsFilters selects the variants of tests that attach programs as filters where there is tcx.

@@ -37,8 +37,8 @@ func isSourceTable(table int) bool {
 }
 
 // SyncSources makes Beeline's tables and rules of Sources equal to want. It returns how many routes and rules it added, replaced or deleted,
-// and the table of each Source; 0 for one with routes and without a table, which is an error. With tunnels the packets look up TunnelTable first, also without a table. Tables that hold a
-// route or have a rule of others are not used. A Source with an address keeps its table: a route that changes is replaced in place.
+// and the table of each Source; 0 for one with routes and without a table, which is an error. With tunnels the packets look up TunnelTable first, also those of a
+// Source without a table. Tables that hold a route or have a rule of others are not used. A Source with an address keeps its table: a route that changes is replaced in place.
 func SyncSources(want []Source, tunnels bool, present Table) (tables []int, changed int, err error) {
 	rules, err := listRules()
 	if err != nil {

@@ -259,7 +259,7 @@ func TestIsOfPod(t *testing.T) {
 	}
 }
 
-// Where no table is free, packets into tunnels are led there all the same.
+// Where no table is free, packets into tunnels still take them.
 func TestSourceWithoutTable(t *testing.T) {
 	pod := netip.MustParseAddr("192.0.2.9")
 	want := []Source{{Addresses: []netip.Addr{pod}, Routes: []Route{{Prefix: netip.MustParsePrefix("0.0.0.0/0")}}}}
